@@ -18,5 +18,7 @@
 
 pub mod gguf;
 pub mod model;
+pub mod profiler;
 pub mod quant;
 pub mod session;
+pub mod tuner;

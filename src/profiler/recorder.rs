@@ -1,0 +1,501 @@
+//! The step recorder: thread 0 stamps every brick into preallocated memory; no allocation, no lock, one branch when off.
+//!
+//! ```
+//! # use cbtop::{model::brick::BrickId, profiler::{clock::Clock, recorder::*}};
+//! let mut rec = StepRecorder::new(Clock::modelled(), 1024);
+//! rec.begin_step(StepKind::Decode, 0, 1);
+//! let t = rec.start();
+//! // ... thread 0's part of the work ...
+//! let t = rec.worked(t, BrickId::QProj, 0, Work { elements: 64, bytes: 4096, flops: 8192 });
+//! // ... the barrier ...
+//! let t = rec.synced(t); // also the start of a brick that follows at once
+//! rec.worked(t, BrickId::Rope, 0, Work::default());
+//! let step = rec.end_step();
+//! assert_eq!(step.events().len(), 2);
+//! ```
+//! The engine's code is the same for measured and modelled clocks: modelled time advances in `worked`, by the cost of
+//! the [`Work`] handed over, and stands still otherwise, so barriers cost nothing in it.
+
+use super::clock::Clock;
+use crate::model::brick::BrickId;
+use crate::session::snapshot::{StepEvent, StepTrace};
+
+/// Layer of bricks outside layers (embedding, output head, sampling).
+pub const NO_LAYER: u16 = u16::MAX;
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// One token.
+    Decode,
+    /// One chunk of the prompt.
+    Prefill,
+}
+
+/// What one call did, all threads together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Output elements.
+    pub elements: u64,
+    /// Bytes read and written: weights as stored, kv cache so far, activations.
+    pub bytes: u64,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+/// One timed call. Times are ticks of the record's clock; `start` counts from the start of the step, pauses left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Which brick.
+    pub id: BrickId,
+    /// Its layer, or [`NO_LAYER`].
+    pub layer: u16,
+    /// From the start of the step.
+    pub start: u64,
+    /// Own work.
+    pub work_ticks: u64,
+    /// Waiting at the barrier after it.
+    pub sync_ticks: u64,
+    /// What it did.
+    pub work: Work,
+}
+
+/// One step, brick by brick, in the order they ran.
+#[derive(Debug, Clone)]
+pub struct StepRecord {
+    /// Decode or prefill.
+    pub kind: StepKind,
+    /// Position of the (last) token of the step.
+    pub position: u32,
+    /// Tokens in the step.
+    pub tokens: u32,
+    /// Wall time without pauses, ticks; 0 until the step has ended.
+    pub wall: u64,
+    /// Sum of the events' own work, ticks.
+    pub work: u64,
+    /// Sum of the events' waiting, ticks.
+    pub sync: u64,
+    /// Wall time that neither of the two accounts for, ticks; never negative.
+    pub unattributed: u64,
+    /// Calls that did not fit into the memory set aside; their time is in `unattributed`.
+    pub dropped: u64,
+    clock: Clock,
+    begin: u64,
+    events: Vec<Event>,
+}
+
+impl StepRecord {
+    /// The timed calls in execution order.
+    #[inline]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The clock that the ticks belong to.
+    #[inline]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Wall time without pauses, microseconds.
+    #[inline]
+    pub fn wall_us(&self) -> f64 {
+        self.clock.us(self.wall)
+    }
+
+    /// Bytes that the step's bricks moved.
+    pub fn bytes(&self) -> u64 {
+        self.events
+            .iter()
+            .fold(0, |sum, e| sum.saturating_add(e.work.bytes))
+    }
+
+    fn trace(&self, wall: u64) -> StepTrace {
+        let event = |e: &Event| StepEvent {
+            id: e.id,
+            layer: (e.layer != NO_LAYER).then_some(u32::from(e.layer)),
+            start_us: self.clock.us(e.start),
+            work_us: self.clock.us(e.work_ticks),
+            sync_us: self.clock.us(e.sync_ticks),
+        };
+        StepTrace {
+            position: self.position,
+            tokens: self.tokens,
+            wall_us: self.clock.us(wall),
+            events: self.events.iter().map(event).collect(),
+        }
+    }
+}
+
+/// Records steps of one engine; used by the thread that drives it.
+#[derive(Debug)]
+pub struct StepRecorder {
+    record: StepRecord,
+    enabled: bool,
+    in_step: bool,
+    /// Modelled time so far, ticks.
+    virtual_now: u64,
+    /// Measured time spent in pauses so far, ticks; taken off every stamp, so that stamps tell time of the step.
+    paused: u64,
+    paused_since: Option<u64>,
+}
+
+impl StepRecorder {
+    /// A recorder that holds `max_events_per_step` calls (bricks a layer x layers + those outside layers). Recording is on.
+    pub fn new(clock: Clock, max_events_per_step: usize) -> Self {
+        let record = StepRecord {
+            kind: StepKind::Decode,
+            position: 0,
+            tokens: 0,
+            wall: 0,
+            work: 0,
+            sync: 0,
+            unattributed: 0,
+            dropped: 0,
+            clock,
+            begin: 0,
+            events: Vec::with_capacity(max_events_per_step),
+        };
+        Self {
+            record,
+            enabled: true,
+            in_step: false,
+            virtual_now: 0,
+            paused: 0,
+            paused_since: None,
+        }
+    }
+
+    /// Switches the recording of bricks; steps are timed either way. Takes effect at once, so call it between steps.
+    /// A modelled recorder stays on: without its bricks no time would pass.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        self.enabled = enabled || self.record.clock.is_modelled();
+    }
+
+    /// Whether bricks are recorded.
+    #[inline]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// The clock in use.
+    #[inline]
+    pub fn clock(&self) -> Clock {
+        self.record.clock
+    }
+
+    /// Starts a step; one that is still open is dropped. `position` is that of the step's last token.
+    pub fn begin_step(&mut self, kind: StepKind, position: u32, tokens: u32) {
+        self.resume();
+        self.in_step = true;
+        let begin = self.now();
+        let record = &mut self.record;
+        record.events.clear();
+        (record.kind, record.position, record.tokens) = (kind, position, tokens);
+        (
+            record.wall,
+            record.work,
+            record.sync,
+            record.unattributed,
+            record.dropped,
+        ) = (0, 0, 0, 0, 0);
+        record.begin = begin;
+    }
+
+    /// Ticks now, pauses left out; stands still while paused.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        if self.record.clock.is_modelled() {
+            return self.virtual_now;
+        }
+        self.paused_since
+            .unwrap_or_else(|| self.record.clock.now())
+            .saturating_sub(self.paused)
+    }
+
+    /// Stamp before a brick; 0 with recording off.
+    #[inline]
+    pub fn start(&self) -> u64 {
+        if self.enabled { self.now() } else { 0 }
+    }
+
+    /// Stamp after thread 0's own part of brick `id`, which began at `start`. Returns the end of the work.
+    #[inline]
+    pub fn worked(&mut self, start: u64, id: BrickId, layer: u16, work: Work) -> u64 {
+        if !self.enabled {
+            return 0;
+        }
+        if self.record.clock.is_modelled() {
+            self.virtual_now = self
+                .virtual_now
+                .saturating_add(Clock::modelled_cost(work.bytes));
+        }
+        let end = self.now();
+        self.push(id, layer, start, end, end, work);
+        end
+    }
+
+    /// Stamp after the barrier that followed the brick last recorded, whose work ended at `work_end`. Returns the
+    /// barrier's end, which may serve as the next brick's start.
+    #[inline]
+    pub fn synced(&mut self, work_end: u64) -> u64 {
+        if !self.enabled {
+            return 0;
+        }
+        let end = self.now();
+        // When the call did not fit, its waiting must not be charged to the call before it.
+        if let Some(last) = self
+            .record
+            .events
+            .last_mut()
+            .filter(|_| self.record.dropped == 0)
+        {
+            let ticks = end.saturating_sub(work_end);
+            last.sync_ticks = last.sync_ticks.saturating_add(ticks);
+            self.record.sync = self.record.sync.saturating_add(ticks);
+        }
+        end
+    }
+
+    /// Records a call from stamps taken with [`StepRecorder::now`]; for code that cannot use `worked` and `synced`.
+    /// Advances no modelled time.
+    #[inline]
+    pub fn record(
+        &mut self,
+        id: BrickId,
+        layer: u16,
+        start: u64,
+        work_end: u64,
+        sync_end: u64,
+        work: Work,
+    ) {
+        if self.enabled {
+            self.push(id, layer, start, work_end, sync_end, work);
+        }
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        id: BrickId,
+        layer: u16,
+        start: u64,
+        work_end: u64,
+        sync_end: u64,
+        work: Work,
+    ) {
+        let record = &mut self.record;
+        if record.events.len() == record.events.capacity() {
+            record.dropped += 1;
+            return;
+        }
+        // Saturating: stamps of a measured clock may run backward when the thread changes its CPU.
+        let work_ticks = work_end.saturating_sub(start);
+        let sync_ticks = sync_end.saturating_sub(work_end);
+        record.work = record.work.saturating_add(work_ticks);
+        record.sync = record.sync.saturating_add(sync_ticks);
+        record.events.push(Event {
+            id,
+            layer,
+            start: start.saturating_sub(record.begin),
+            work_ticks,
+            sync_ticks,
+            work,
+        });
+    }
+
+    /// The user stops between two layers: time stands still until [`StepRecorder::resume`]. Calls do not nest.
+    pub fn pause(&mut self) {
+        if self.paused_since.is_none() {
+            self.paused_since = Some(self.record.clock.now());
+        }
+    }
+
+    /// Ends a pause, if one is open.
+    pub fn resume(&mut self) {
+        if let Some(since) = self.paused_since.take() {
+            self.paused += self.record.clock.now().saturating_sub(since);
+        }
+    }
+
+    /// Ends the step and returns it; without a step open, the last one again.
+    pub fn end_step(&mut self) -> &StepRecord {
+        self.resume();
+        if self.in_step {
+            self.in_step = false;
+            let end = self.now();
+            let record = &mut self.record;
+            record.wall = end.saturating_sub(record.begin);
+            record.unattributed = record
+                .wall
+                .saturating_sub(record.work)
+                .saturating_sub(record.sync);
+        }
+        &self.record
+    }
+
+    /// The step in progress or, between steps, the last one.
+    pub fn last(&self) -> &StepRecord {
+        &self.record
+    }
+
+    /// The step in progress (its wall time so far) or the last one, for showing; `None` before the first brick.
+    /// Allocates: for publishing a snapshot, not for the token loop.
+    pub fn trace(&self) -> Option<StepTrace> {
+        if self.record.events.is_empty() {
+            return None;
+        }
+        let wall = if self.in_step {
+            self.now().saturating_sub(self.record.begin)
+        } else {
+            self.record.wall
+        };
+        Some(self.record.trace(wall))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn work(bytes: u64) -> Work {
+        Work {
+            elements: 1,
+            bytes,
+            flops: 2,
+        }
+    }
+
+    fn two_layers(rec: &mut StepRecorder) -> StepTrace {
+        rec.begin_step(StepKind::Decode, 7, 1);
+        for layer in 0..2 {
+            let t = rec.start();
+            let t = rec.worked(t, BrickId::QProj, layer, work(1000));
+            rec.synced(t);
+        }
+        let t = rec.start();
+        rec.worked(t, BrickId::LmHead, NO_LAYER, work(50_000));
+        rec.end_step();
+        rec.trace().expect("a step was recorded")
+    }
+
+    #[test]
+    fn modelled_steps_are_the_same_every_time() {
+        let mut a = StepRecorder::new(Clock::modelled(), 16);
+        let first = two_layers(&mut a);
+        std::thread::sleep(Duration::from_millis(1));
+        a.pause();
+        let second = two_layers(&mut a);
+        assert_eq!(first, second);
+        assert_eq!(
+            first,
+            two_layers(&mut StepRecorder::new(Clock::modelled(), 16))
+        );
+        // 3 calls of 0.5 us and 52,000 bytes at 10 bytes a nanosecond.
+        assert!(
+            (first.wall_us - (1.5 + 5.2)).abs() < 1e-9,
+            "{}",
+            first.wall_us
+        );
+        assert_eq!(first.events[2].layer, None);
+        assert!((first.events[1].start_us - 0.6).abs() < 1e-9);
+        assert_eq!(a.last().unattributed, 0);
+    }
+
+    #[test]
+    fn modelled_recorder_cannot_be_switched_off() {
+        let mut rec = StepRecorder::new(Clock::modelled(), 16);
+        rec.set_enabled(false);
+        assert_eq!(two_layers(&mut rec).events.len(), 3);
+    }
+
+    #[test]
+    fn parts_of_a_measured_step_sum_to_its_wall_time() {
+        let mut rec = StepRecorder::new(Clock::calibrated(), 16);
+        two_layers(&mut rec);
+        let step = rec.last();
+        assert_eq!(step.work + step.sync + step.unattributed, step.wall);
+        assert_eq!(step.bytes(), 52_000);
+    }
+
+    #[test]
+    fn off_records_nothing_but_the_steps_wall_time() {
+        let mut rec = StepRecorder::new(Clock::calibrated(), 16);
+        rec.set_enabled(false);
+        rec.begin_step(StepKind::Prefill, 3, 4);
+        let t = rec.start();
+        let t = rec.worked(t, BrickId::QProj, 0, work(1));
+        rec.synced(t);
+        rec.record(BrickId::QProj, 0, 0, 1, 2, work(1));
+        std::thread::sleep(Duration::from_millis(1));
+        let step = rec.end_step();
+        assert!(step.events().is_empty());
+        assert!(step.wall_us() >= 1000.0);
+        assert_eq!(step.unattributed, step.wall);
+        assert!(rec.trace().is_none());
+    }
+
+    #[test]
+    fn pauses_are_not_part_of_the_step() {
+        let mut rec = StepRecorder::new(Clock::instant(), 16);
+        let started = std::time::Instant::now();
+        rec.begin_step(StepKind::Decode, 0, 1);
+        let t = rec.start();
+        rec.worked(t, BrickId::QProj, 0, work(1));
+        rec.pause();
+        let frozen = rec.now();
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(rec.now(), frozen);
+        rec.resume();
+        let t = rec.start();
+        rec.worked(t, BrickId::KProj, 0, work(1));
+        let wall = rec.end_step().wall;
+        let with_pause = started.elapsed().as_nanos();
+        assert!(
+            u128::from(wall) + 29_000_000 <= with_pause,
+            "{wall} of {with_pause}"
+        );
+        let step = rec.last();
+        assert_eq!(step.work + step.sync + step.unattributed, step.wall);
+    }
+
+    #[test]
+    fn calls_that_do_not_fit_are_counted_and_left_unattributed() {
+        let mut rec = StepRecorder::new(Clock::modelled(), 1);
+        let room = rec.record.events.capacity() as u64;
+        rec.begin_step(StepKind::Decode, 0, 1);
+        for _ in 0..room + 2 {
+            let t = rec.start();
+            let t = rec.worked(t, BrickId::QProj, 0, work(0));
+            rec.synced(t);
+        }
+        let step = rec.end_step();
+        assert_eq!(step.dropped, 2);
+        assert_eq!(step.unattributed, 2 * Clock::modelled_cost(0));
+    }
+
+    #[test]
+    fn stamps_that_run_backward_never_make_time_negative() {
+        let mut rec = StepRecorder::new(Clock::instant(), 4);
+        rec.begin_step(StepKind::Decode, 0, 1);
+        rec.record(BrickId::QProj, 0, 10, 5, 1, work(0));
+        rec.record(BrickId::QProj, 0, 0, u64::MAX / 2, u64::MAX / 2, work(0));
+        let step = rec.end_step();
+        assert_eq!(step.events()[0].work_ticks, 0);
+        assert_eq!(step.unattributed, 0);
+    }
+
+    #[test]
+    fn a_step_in_progress_can_be_shown() {
+        let mut rec = StepRecorder::new(Clock::modelled(), 4);
+        assert!(rec.trace().is_none());
+        rec.begin_step(StepKind::Decode, 0, 1);
+        let t = rec.start();
+        rec.worked(t, BrickId::Embed, NO_LAYER, work(0));
+        rec.pause();
+        let trace = rec.trace().expect("one brick ran");
+        assert_eq!(trace.events.len(), 1);
+        assert!((trace.wall_us - 0.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,522 @@
+//! Per-brick and per-layer statistics over steps. Folding a step in allocates nothing; rows are made on request.
+
+use super::histogram::Histogram;
+use super::recorder::{Event, StepKind, StepRecord, Work};
+use crate::model::brick::{BrickId, Category};
+use crate::session::snapshot::{BrickRow, LayerRow};
+
+/// Count, spread and percentiles of durations in nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Spread {
+    count: u64,
+    total: f64,
+    mean: f64,
+    /// Sum of squared distances from the mean (Welford 1962), which stays exact where sums of squares cancel.
+    squares: f64,
+    min: f64,
+    max: f64,
+    histogram: Histogram,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        let histogram = Histogram::default();
+        Self {
+            count: 0,
+            total: 0.0,
+            mean: 0.0,
+            squares: 0.0,
+            min: f64::INFINITY,
+            max: 0.0,
+            histogram,
+        }
+    }
+}
+
+impl Spread {
+    /// Adds one duration, nanoseconds.
+    #[inline]
+    pub fn add(&mut self, ns: f64) {
+        self.count += 1;
+        self.total += ns;
+        let distance = ns - self.mean;
+        self.mean += distance / self.count as f64;
+        self.squares += distance * (ns - self.mean);
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+        self.histogram.add(ns);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        let mut histogram = std::mem::take(&mut self.histogram);
+        histogram.clear();
+        *self = Self {
+            count: 0,
+            total: 0.0,
+            mean: 0.0,
+            squares: 0.0,
+            min: f64::INFINITY,
+            max: 0.0,
+            histogram,
+        };
+    }
+
+    /// Number of durations.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their sum, nanoseconds.
+    pub fn total_ns(&self) -> f64 {
+        self.total
+    }
+
+    /// Their mean, nanoseconds; `None` without any.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.count > 0).then_some(self.mean)
+    }
+
+    /// Sample standard deviation, nanoseconds; `None` with fewer than two.
+    pub fn stddev_ns(&self) -> Option<f64> {
+        (self.count > 1).then(|| (self.squares.max(0.0) / (self.count - 1) as f64).sqrt())
+    }
+
+    /// Shortest, nanoseconds.
+    pub fn min_ns(&self) -> Option<f64> {
+        (self.count > 0).then_some(self.min)
+    }
+
+    /// Longest, nanoseconds.
+    pub fn max_ns(&self) -> Option<f64> {
+        (self.count > 0).then_some(self.max)
+    }
+
+    /// Duration at nearest rank `ceil(q * count)`, within 4%, never outside the shortest and the longest.
+    pub fn quantile_ns(&self, q: f64) -> Option<f64> {
+        self.histogram
+            .quantile(q)
+            .map(|v| v.clamp(self.min, self.max))
+    }
+}
+
+/// One brick's calls.
+#[derive(Debug, Clone, Default)]
+struct BrickStats {
+    time: Spread,
+    work: Work,
+}
+
+impl BrickStats {
+    #[inline]
+    fn add(&mut self, ns: f64, work: Work) {
+        self.time.add(ns);
+        self.work.elements = self.work.elements.saturating_add(work.elements);
+        self.work.bytes = self.work.bytes.saturating_add(work.bytes);
+        self.work.flops = self.work.flops.saturating_add(work.flops);
+    }
+
+    fn row(&self, id: BrickId, steps: u64, all_ns: f64) -> BrickRow {
+        let us = |ns: Option<f64>| ns.unwrap_or(0.0) * 1e-3;
+        let per_step = |sum: u64| (sum as f64 / steps.max(1) as f64).round() as u64;
+        let total = self.time.total_ns();
+        BrickRow {
+            id,
+            category: id.category(),
+            calls: self.time.count(),
+            steps,
+            total_us: total * 1e-3,
+            us_per_step: total * 1e-3 / steps.max(1) as f64,
+            mean_us: us(self.time.mean_ns()),
+            stddev_us: us(self.time.stddev_ns()),
+            min_us: us(self.time.min_ns()),
+            max_us: us(self.time.max_ns()),
+            p50_us: us(self.time.quantile_ns(0.50)),
+            p99_us: us(self.time.quantile_ns(0.99)),
+            elements_per_step: per_step(self.work.elements),
+            bytes_per_step: per_step(self.work.bytes),
+            flops_per_step: per_step(self.work.flops),
+            share: if all_ns > 0.0 { total / all_ns } else { 0.0 },
+        }
+    }
+}
+
+/// Statistics of all steps of one kind.
+#[derive(Debug, Clone)]
+struct KindStats {
+    /// Indexed by `BrickId`.
+    bricks: Vec<BrickStats>,
+    wall: Spread,
+}
+
+impl KindStats {
+    fn new() -> Self {
+        Self {
+            bricks: vec![BrickStats::default(); BrickId::COUNT],
+            wall: Spread::default(),
+        }
+    }
+
+    fn add_step(&mut self, step: &StepRecord) {
+        let clock = step.clock();
+        for event in step.events() {
+            self.bricks[event.id as usize].add(clock.ns(event.work_ticks), event.work);
+            if event.sync_ticks > 0 {
+                self.bricks[BrickId::Sync as usize]
+                    .add(clock.ns(event.sync_ticks), Work::default());
+            }
+        }
+        self.bricks[BrickId::Unattributed as usize]
+            .add(clock.ns(step.unattributed), Work::default());
+        self.wall.add(clock.ns(step.wall));
+    }
+
+    /// Bricks that ran, in the order they run; `Sync` and `Unattributed` are last and always there.
+    fn rows(&self) -> Vec<BrickRow> {
+        let steps = self.wall.count();
+        if steps == 0 {
+            return Vec::new();
+        }
+        // Shares are of the rows' own sum, so that they add up to 1 even where stamps overlapped.
+        let all_ns: f64 = self.bricks.iter().map(|b| b.time.total_ns()).sum();
+        let shown = |&(&id, stats): &(&BrickId, &BrickStats)| {
+            stats.time.count() > 0 || matches!(id, BrickId::Sync | BrickId::Unattributed)
+        };
+        BrickId::ALL
+            .iter()
+            .zip(&self.bricks)
+            .filter(shown)
+            .map(|(&id, stats)| stats.row(id, steps, all_ns))
+            .collect()
+    }
+
+    fn clear(&mut self) {
+        for brick in &mut self.bricks {
+            brick.time.clear();
+            brick.work = Work::default();
+        }
+        self.wall.clear();
+    }
+}
+
+/// Time of one layer over decode steps, nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct LayerStats {
+    attention: f64,
+    ffn: f64,
+    norm: f64,
+    sync: f64,
+    last: f64,
+}
+
+impl LayerStats {
+    #[inline]
+    fn add(&mut self, event: &Event, work_ns: f64, sync_ns: f64) {
+        match event.id.category() {
+            Category::Attention => self.attention += work_ns,
+            Category::Ffn => self.ffn += work_ns,
+            Category::Norm => self.norm += work_ns,
+            // Nothing of these runs inside a layer; if a model says otherwise, the layer's time must not lose it.
+            Category::Head | Category::Overhead => self.sync += work_ns,
+        }
+        self.sync += sync_ns;
+        self.last += work_ns + sync_ns;
+    }
+}
+
+/// Statistics of a run: per brick for each kind of step, per layer for decode steps.
+#[derive(Debug, Clone)]
+pub struct Aggregate {
+    decode: KindStats,
+    prefill: KindStats,
+    layers: Vec<LayerStats>,
+}
+
+impl Aggregate {
+    /// Empty statistics for a model of `n_layers` layers; about 170 KiB.
+    pub fn new(n_layers: usize) -> Self {
+        Self {
+            decode: KindStats::new(),
+            prefill: KindStats::new(),
+            layers: vec![LayerStats::default(); n_layers],
+        }
+    }
+
+    /// Folds a finished step in; allocates nothing.
+    pub fn add_step(&mut self, step: &StepRecord) {
+        self.kind_mut(step.kind).add_step(step);
+        if step.kind == StepKind::Decode {
+            self.add_layers(step);
+        }
+    }
+
+    fn add_layers(&mut self, step: &StepRecord) {
+        let clock = step.clock();
+        for layer in &mut self.layers {
+            layer.last = 0.0;
+        }
+        for event in step.events() {
+            // `NO_LAYER` is past the end of every model.
+            if let Some(layer) = self.layers.get_mut(usize::from(event.layer)) {
+                layer.add(
+                    event,
+                    clock.ns(event.work_ticks),
+                    clock.ns(event.sync_ticks),
+                );
+            }
+        }
+    }
+
+    /// Forgets everything: a restart, a change of configuration or the user's wish.
+    pub fn clear(&mut self) {
+        self.decode.clear();
+        self.prefill.clear();
+        self.layers.fill(LayerStats::default());
+    }
+
+    /// Steps of a kind so far.
+    pub fn steps(&self, kind: StepKind) -> u64 {
+        self.kind(kind).wall.count()
+    }
+
+    /// Wall times of the steps of a kind.
+    pub fn wall(&self, kind: StepKind) -> &Spread {
+        &self.kind(kind).wall
+    }
+
+    /// One row a brick that ran, in the order they run, `Sync` and `Unattributed` last; empty without steps.
+    /// Totals sum to the steps' wall time and shares to 1.
+    pub fn rows(&self, kind: StepKind) -> Vec<BrickRow> {
+        self.kind(kind).rows()
+    }
+
+    /// One row a layer over decode steps; empty without steps.
+    pub fn layer_rows(&self) -> Vec<LayerRow> {
+        let steps = self.steps(StepKind::Decode);
+        if steps == 0 {
+            return Vec::new();
+        }
+        let us = |ns: f64| ns * 1e-3 / steps as f64;
+        let row = |(index, l): (usize, &LayerStats)| LayerRow {
+            layer: u32::try_from(index).unwrap_or(u32::MAX),
+            us_per_step: us(l.attention + l.ffn + l.norm + l.sync),
+            attention_us: us(l.attention),
+            ffn_us: us(l.ffn),
+            norm_us: us(l.norm),
+            sync_us: us(l.sync),
+            last_us: l.last * 1e-3,
+        };
+        self.layers.iter().enumerate().map(row).collect()
+    }
+
+    fn kind(&self, kind: StepKind) -> &KindStats {
+        match kind {
+            StepKind::Decode => &self.decode,
+            StepKind::Prefill => &self.prefill,
+        }
+    }
+
+    fn kind_mut(&mut self, kind: StepKind) -> &mut KindStats {
+        match kind {
+            StepKind::Decode => &mut self.decode,
+            StepKind::Prefill => &mut self.prefill,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profiler::clock::Clock;
+    use crate::profiler::recorder::{NO_LAYER, StepRecorder};
+    use proptest::prelude::*;
+
+    /// One call: brick, layer, bytes.
+    type Call = (usize, u16, u64);
+
+    fn run(rec: &mut StepRecorder, kind: StepKind, calls: &[Call]) -> f64 {
+        rec.begin_step(kind, 0, 1);
+        for &(brick, layer, bytes) in calls {
+            let t = rec.start();
+            rec.worked(
+                t,
+                BrickId::ALL[brick],
+                layer,
+                Work {
+                    elements: 3,
+                    bytes,
+                    flops: 2 * bytes,
+                },
+            );
+        }
+        rec.end_step().wall_us()
+    }
+
+    #[test]
+    fn rows_follow_the_order_of_bricks_and_end_in_overhead() {
+        let mut rec = StepRecorder::new(Clock::modelled(), 64);
+        let mut all = Aggregate::new(2);
+        assert!(all.rows(StepKind::Decode).is_empty() && all.layer_rows().is_empty());
+        let q = BrickId::QProj as usize;
+        let gate = BrickId::GateProj as usize;
+        let head = BrickId::LmHead as usize;
+        run(
+            &mut rec,
+            StepKind::Decode,
+            &[(gate, 1, 5000), (q, 0, 1000), (head, NO_LAYER, 0)],
+        );
+        all.add_step(rec.last());
+        run(
+            &mut rec,
+            StepKind::Decode,
+            &[(gate, 1, 5000), (q, 0, 3000), (head, NO_LAYER, 0)],
+        );
+        all.add_step(rec.last());
+
+        let rows = all.rows(StepKind::Decode);
+        let ids: Vec<_> = rows.iter().map(|r| r.id).collect();
+        assert_eq!(
+            ids,
+            [
+                BrickId::QProj,
+                BrickId::GateProj,
+                BrickId::LmHead,
+                BrickId::Sync,
+                BrickId::Unattributed
+            ]
+        );
+        assert_eq!(
+            (rows[0].calls, rows[0].steps, rows[0].bytes_per_step),
+            (2, 2, 2000)
+        );
+        assert_eq!(
+            (rows[0].elements_per_step, rows[0].flops_per_step),
+            (3, 4000)
+        );
+        assert!((rows[0].mean_us - 0.7).abs() < 1e-9);
+        assert!((rows[0].min_us - 0.6).abs() < 1e-9 && (rows[0].max_us - 0.8).abs() < 1e-9);
+        assert_eq!((rows[3].calls, rows[4].calls), (0, 2));
+
+        let layers = all.layer_rows();
+        assert!(
+            (layers[0].attention_us - 0.7).abs() < 1e-9 && (layers[0].last_us - 0.8).abs() < 1e-9
+        );
+        assert!((layers[1].ffn_us - 1.0).abs() < 1e-9 && layers[1].attention_us == 0.0);
+        assert!(all.rows(StepKind::Prefill).is_empty());
+
+        all.clear();
+        assert!(all.rows(StepKind::Decode).is_empty() && all.layer_rows().is_empty());
+    }
+
+    #[test]
+    fn one_call_has_no_deviation_and_no_calls_no_figures() {
+        let mut s = Spread::default();
+        assert!(
+            s.mean_ns().is_none()
+                && s.min_ns().is_none()
+                && s.max_ns().is_none()
+                && s.quantile_ns(0.5).is_none()
+        );
+        s.add(5.0);
+        assert_eq!(
+            (s.mean_ns(), s.stddev_ns(), s.quantile_ns(0.99)),
+            (Some(5.0), None, Some(5.0))
+        );
+    }
+
+    #[test]
+    fn layers_past_the_models_are_ignored() {
+        let mut rec = StepRecorder::new(Clock::modelled(), 64);
+        let mut all = Aggregate::new(1);
+        run(
+            &mut rec,
+            StepKind::Decode,
+            &[(BrickId::QProj as usize, 9, 10)],
+        );
+        all.add_step(rec.last());
+        assert_eq!(all.layer_rows().len(), 1);
+    }
+
+    fn calls() -> impl Strategy<Value = Vec<Call>> {
+        // The two overhead rows are the aggregate's own.
+        prop::collection::vec(
+            (
+                0..BrickId::COUNT - 2,
+                prop_oneof![0u16..4, Just(NO_LAYER)],
+                0u64..10_000_000,
+            ),
+            0..40,
+        )
+    }
+
+    fn exact(sorted: &[f64], q: f64) -> f64 {
+        sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1]
+    }
+
+    proptest! {
+        #[test]
+        fn totals_sum_to_wall_time_and_shares_to_one(steps in prop::collection::vec(calls(), 1..8)) {
+            let mut rec = StepRecorder::new(Clock::modelled(), 64);
+            let mut all = Aggregate::new(4);
+            let mut wall = 0.0;
+            for step in &steps {
+                wall += run(&mut rec, StepKind::Decode, step);
+                all.add_step(rec.last());
+            }
+            let rows = all.rows(StepKind::Decode);
+            let total: f64 = rows.iter().map(|r| r.total_us).sum();
+            let a_step: f64 = rows.iter().map(|r| r.us_per_step).sum();
+            let share: f64 = rows.iter().map(|r| r.share).sum();
+            prop_assert!((total - wall).abs() <= 1e-9 * wall.max(1.0), "{total} of {wall}");
+            prop_assert!((a_step * steps.len() as f64 - wall).abs() <= 1e-9 * wall.max(1.0));
+            prop_assert!(wall == 0.0 || (share - 1.0).abs() < 1e-9, "{share}");
+        }
+
+        #[test]
+        fn measured_totals_sum_to_wall_time_too(
+            stamps in prop::collection::vec((0u64..1000, 0u64..5000, 0u64..900), 1..30),
+        ) {
+            let mut rec = StepRecorder::new(Clock::instant(), 64);
+            rec.begin_step(StepKind::Decode, 0, 1);
+            let mut now = rec.now();
+            for &(gap, work, sync) in &stamps {
+                let (start, work_end) = (now + gap, now + gap + work);
+                rec.record(BrickId::UpProj, 0, start, work_end, work_end + sync, Work::default());
+                now = work_end + sync;
+            }
+            // Invented stamps may lie ahead of the real clock; wait until it has passed them.
+            while rec.now() < now {
+                std::thread::yield_now();
+            }
+            let wall = rec.end_step().wall_us();
+            let mut all = Aggregate::new(1);
+            all.add_step(rec.last());
+            let rows = all.rows(StepKind::Decode);
+            let total: f64 = rows.iter().map(|r| r.total_us).sum();
+            prop_assert!((total - wall).abs() <= 1e-9 * wall, "{total} of {wall}");
+            prop_assert!((rows.iter().map(|r| r.share).sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+
+        #[test]
+        fn percentiles_are_within_four_percent_and_inside_the_range(
+            mut values in prop::collection::vec(prop_oneof![0.1f64..100.0, 100.0f64..1e6, 1e6f64..1e12], 1..400),
+        ) {
+            let mut spread = Spread::default();
+            values.iter().for_each(|&v| spread.add(v));
+            values.sort_by(f64::total_cmp);
+            let (min, max) = (spread.min_ns().unwrap(), spread.max_ns().unwrap());
+            for q in [0.5, 0.99] {
+                let (near, exact) = (spread.quantile_ns(q).unwrap(), exact(&values, q));
+                prop_assert!((near / exact - 1.0).abs() <= 0.04, "{q}: {near} for {exact}");
+                prop_assert!(min <= near && near <= max);
+            }
+            let n = values.len() as f64;
+            let mean = values.iter().sum::<f64>() / n;
+            prop_assert!((spread.mean_ns().unwrap() / mean - 1.0).abs() < 1e-9);
+            if values.len() > 1 {
+                let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+                prop_assert!((spread.stddev_ns().unwrap() - variance.sqrt()).abs() <= 1e-6 * variance.sqrt().max(1e-3));
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What to change: rules that turn figures into recommendations, and the comparison that says what a change brought.
+
+pub mod ab;

@@ -1,0 +1,165 @@
+//! The token loop's instrumentation allocates nothing: recorder, statistics and rates, measured and modelled.
+#![allow(unsafe_code)]
+
+use cbtop::model::brick::BrickId;
+use cbtop::profiler::clock::Clock;
+use cbtop::profiler::os::FaultCounter;
+use cbtop::profiler::rates::RateMeter;
+use cbtop::profiler::recorder::{NO_LAYER, StepKind, StepRecorder, Work};
+use cbtop::profiler::stats::Aggregate;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    /// Of this thread only: the test harness allocates on its own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches no memory it hands out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|n| n.set(n.get() + 1));
+        // SAFETY: the caller keeps `GlobalAlloc::alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System.alloc` with this layout.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const LAYERS: u16 = 30;
+const IN_LAYER: [BrickId; 3] = [BrickId::QProj, BrickId::Attention, BrickId::DownProj];
+
+fn step(rec: &mut StepRecorder, stats: &mut Aggregate, rates: &mut RateMeter, kind: StepKind) {
+    rec.begin_step(kind, 5, 1);
+    for layer in 0..LAYERS {
+        for id in IN_LAYER {
+            let t = rec.start();
+            let t = rec.worked(
+                t,
+                id,
+                layer,
+                Work {
+                    elements: 64,
+                    bytes: 4096,
+                    flops: 8192,
+                },
+            );
+            rec.synced(t);
+        }
+        rec.pause();
+        rec.resume();
+    }
+    let t = rec.start();
+    rec.worked(
+        t,
+        BrickId::LmHead,
+        NO_LAYER,
+        Work {
+            elements: 1000,
+            bytes: 100_000,
+            flops: 200_000,
+        },
+    );
+    let record = rec.end_step();
+    stats.add_step(record);
+    match kind {
+        StepKind::Decode => rates.decode(record.wall_us(), record.bytes()),
+        StepKind::Prefill => rates.prefill(record.tokens, record.wall_us()),
+    }
+    rates.first_token(1.0);
+}
+
+#[test]
+fn a_thousand_steps_allocate_nothing() {
+    for clock in [Clock::calibrated(), Clock::instant(), Clock::modelled()] {
+        // Room for fewer calls than come: overflow must not allocate either.
+        for room in [1000, 10] {
+            let mut rec = StepRecorder::new(clock, room);
+            let mut stats = Aggregate::new(LAYERS.into());
+            let mut rates = RateMeter::new();
+            let faults = FaultCounter::open();
+            let before = ALLOCATIONS.with(Cell::get);
+            for i in 0..1000 {
+                rec.set_enabled(i % 10 != 9);
+                let kind = if i % 4 == 0 {
+                    StepKind::Prefill
+                } else {
+                    StepKind::Decode
+                };
+                step(&mut rec, &mut stats, &mut rates, kind);
+            }
+            if let Some(faults) = &faults {
+                faults.read();
+            }
+            stats.clear();
+            rates.clear();
+            assert_eq!(
+                ALLOCATIONS.with(Cell::get) - before,
+                0,
+                "{} clock, room for {room}",
+                clock.name()
+            );
+        }
+    }
+}
+
+/// `cargo test --release --test recorder_no_alloc -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement, not a check"]
+fn print_cost_of_a_call() {
+    for (clock, on) in [
+        (Clock::calibrated(), true),
+        (Clock::instant(), true),
+        (Clock::calibrated(), false),
+    ] {
+        let mut rec = StepRecorder::new(clock, 1000);
+        rec.set_enabled(on);
+        let mut stats = Aggregate::new(LAYERS.into());
+        let mut rates = RateMeter::new();
+        let mut record_ns = Vec::new();
+        let mut fold_ns = Vec::new();
+        let calls = f64::from(LAYERS) * IN_LAYER.len() as f64;
+        for _ in 0..2000 {
+            let start = std::time::Instant::now();
+            rec.begin_step(StepKind::Decode, 5, 1);
+            for layer in 0..LAYERS {
+                for id in IN_LAYER {
+                    let t = rec.start();
+                    let t = rec.worked(
+                        t,
+                        id,
+                        layer,
+                        Work {
+                            elements: 64,
+                            bytes: 4096,
+                            flops: 8192,
+                        },
+                    );
+                    rec.synced(t);
+                }
+            }
+            rec.end_step();
+            record_ns.push(start.elapsed().as_nanos() as f64 / calls);
+            let start = std::time::Instant::now();
+            stats.add_step(rec.last());
+            rates.decode(rec.last().wall_us(), rec.last().bytes());
+            fold_ns.push(start.elapsed().as_nanos() as f64 / calls);
+        }
+        record_ns.sort_by(f64::total_cmp);
+        fold_ns.sort_by(f64::total_cmp);
+        println!(
+            "{} on={on}: record {:.1} ns, fold {:.1} ns a call (medians)",
+            clock.name(),
+            record_ns[1000],
+            fold_ns[1000]
+        );
+    }
+}
