@@ -17,6 +17,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod gguf;
+pub mod headless;
 pub mod model;
 pub mod quant;
 pub mod session;
+pub mod tui;
