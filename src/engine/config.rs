@@ -2,6 +2,7 @@
 
 use super::EngineError;
 use super::cpu::KernelSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -132,4 +133,27 @@ impl Config {
     pub fn spin(&self) -> u32 {
         if self.threads > cpus() { 0 } else { 10_000 }
     }
+}
+
+/// The engine's configuration as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EngineInfo {
+    /// `cpu` for now.
+    pub backend: String,
+    /// Kernel set in use: `scalar`, `avx2`, `avx512`.
+    pub kernels: String,
+    /// Worker threads, the calling one included.
+    pub threads: u32,
+    /// Context length allocated, tokens.
+    pub n_ctx: u32,
+    /// Element type of the kv cache: `f16` or `f32`.
+    pub kv_type: String,
+    /// Tokens in one prefill chunk.
+    pub chunk: u32,
+    /// Sampler in words, for example `greedy` or `temp 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 42`.
+    pub sampler: String,
+    /// `measured` or, with `--deterministic`, `modelled` (times are then computed from bytes, not measured).
+    pub clock: String,
+    /// Pace limit, tokens a second, if any.
+    pub pace_tok_s: Option<u32>,
 }

@@ -6,8 +6,10 @@ pub mod reference;
 pub mod sampler;
 
 mod error;
+mod observe;
 mod step;
 
 pub use config::{Config, KvType};
 pub use error::EngineError;
+pub use observe::{NO_LAYER, Observer, StepKind, Unobserved};
 pub use step::{Choice, Engine, Logits, Progress};

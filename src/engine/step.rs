@@ -4,12 +4,10 @@ use super::cpu::exec::{Executor, StepInput};
 use super::cpu::kv::bytes_per_token;
 use super::cpu::pool::Pool;
 use super::sampler::Sampler;
-use super::{Config, EngineError};
+use super::{Config, EngineError, NO_LAYER, Observer, StepKind};
 use crate::model::Model;
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
-use crate::profiler::{Clock, NO_LAYER, StepKind, StepRecord, StepRecorder};
-use crate::session::snapshot::StepTrace;
 use std::sync::Arc;
 
 /// Which tokens of a step get logits.
@@ -42,12 +40,12 @@ pub struct Choice {
 }
 
 /// A model, its cache and its threads.
-pub struct Engine {
+pub struct Engine<O> {
     model: Arc<Model>,
     config: Config,
     pool: Pool,
     exec: Executor,
-    recorder: StepRecorder,
+    observer: O,
     input: StepInput,
     /// The next brick of the step in progress.
     cursor: Option<usize>,
@@ -55,12 +53,12 @@ pub struct Engine {
     past: usize,
 }
 
-impl Engine {
+impl<O: Observer> Engine<O> {
     /// Allocates buffers and starts threads.
     ///
     /// # Errors
     /// A knob out of range, too little memory, threads refused.
-    pub fn new(model: Arc<Model>, config: Config, clock: Clock) -> Result<Self, EngineError> {
+    pub fn new(model: Arc<Model>, config: Config, observer: O) -> Result<Self, EngineError> {
         config.check()?;
         let exec = Executor::new(&model, &config)?;
         let pool = Pool::new(config.threads, config.spin(), config.pin).map_err(|e| EngineError::Threads {
@@ -70,8 +68,7 @@ impl Engine {
         Ok(Self {
             pool,
             exec,
-            // One more than the plan's: sampling.
-            recorder: StepRecorder::new(clock, model.plan.bricks.len() + 1),
+            observer,
             input: StepInput {
                 ids: Vec::with_capacity(config.chunk),
                 ..StepInput::default()
@@ -118,24 +115,14 @@ impl Engine {
         self.exec.scratch_bytes()
     }
 
-    /// Times of the step in progress or the last one.
-    pub fn record(&self) -> &StepRecord {
-        self.recorder.last()
-    }
-
-    /// The step in progress or the last one, for showing. Allocates.
-    pub fn trace(&self) -> Option<StepTrace> {
-        self.recorder.trace()
+    /// What watches the steps.
+    pub fn observer(&self) -> &O {
+        &self.observer
     }
 
     /// Whether a step has begun and not all its bricks have run.
     pub fn in_step(&self) -> bool {
         self.cursor.is_some()
-    }
-
-    /// Turns per-brick timing on or off.
-    pub fn set_profiling(&mut self, on: bool) {
-        self.recorder.set_enabled(on);
     }
 
     /// Forgets everything after the first `keep` tokens, a step in progress included.
@@ -178,7 +165,7 @@ impl Engine {
         self.input.logit_rows = logit_rows;
         self.cursor = Some(0);
         let last = self.past + ids.len() - 1;
-        self.recorder.begin_step(kind, last as u32, ids.len() as u32);
+        self.observer.begin_step(kind, last as u32, ids.len() as u32);
         Ok(())
     }
 
@@ -205,7 +192,7 @@ impl Engine {
         match starts.get(next) {
             Some(&end) if next + 1 < starts.len() => {
                 self.advance_to(end)?;
-                self.recorder.pause();
+                self.observer.pause();
                 Ok(Progress::AtLayer(next))
             }
             _ => {
@@ -217,7 +204,7 @@ impl Engine {
 
     /// Chooses the next token from the last row of logits; timed as a brick of the step.
     pub fn sample(&mut self, sampler: &mut Sampler) -> Choice {
-        let start = self.recorder.start();
+        let start = self.observer.start();
         let row = self.input.logit_rows.saturating_sub(1);
         let choice = self.exec.sample(row, sampler);
         let n = self.model.n_vocab as u64;
@@ -226,13 +213,13 @@ impl Engine {
             bytes: 4 * n,
             flops: 0,
         };
-        self.recorder.worked(start, BrickId::Sample, NO_LAYER, work);
+        self.observer.worked(start, BrickId::Sample, NO_LAYER, work);
         choice
     }
 
-    /// Closes the step's times.
-    pub fn end_step(&mut self) -> &StepRecord {
-        self.recorder.end_step()
+    /// Closes the step: nothing belongs to it any more.
+    pub fn end_step(&mut self) {
+        self.observer.end_step();
     }
 
     /// Runs a whole step.
@@ -284,12 +271,12 @@ impl Engine {
         let Some(cursor) = self.cursor else {
             return Ok(());
         };
-        self.recorder.resume();
+        self.observer.resume();
         // Without wanted logits the head has nothing to do.
         let head = self.model.plan.layer_starts.last().copied().unwrap_or(end);
         let stop = if self.input.logit_rows == 0 { end.min(head) } else { end };
         self.exec
-            .run(&self.model, &mut self.pool, cursor..stop.max(cursor), &self.input, &mut self.recorder)
+            .run(&self.model, &mut self.pool, cursor..stop.max(cursor), &self.input, &mut self.observer)
             .map_err(|_| EngineError::WorkerFailed)?;
         if end == self.model.plan.bricks.len() {
             self.past += self.input.ids.len();

@@ -3,7 +3,40 @@
 use super::Model;
 use super::plan::Op;
 use crate::gguf::{GgmlType, Gguf};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Facts about the model file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelInfo {
+    /// `general.name`, or the file's name.
+    pub name: String,
+    /// Path as given, or `(embedded demo)`.
+    pub path: String,
+    /// Architecture, for example `llama`.
+    pub arch: String,
+    /// Dominant quantisation in llama.cpp's naming, for example `Q4_K - Medium`.
+    pub quantisation: String,
+    /// Number of parameters.
+    pub params: u64,
+    /// Bytes of the file or files.
+    pub file_bytes: u64,
+    /// Bytes of weights read to make one token (each weight once, one embedding row), kv cache apart.
+    pub weight_bytes_per_token: u64,
+    /// Layers.
+    pub n_layers: u32,
+    /// Width of the residual stream.
+    pub n_embd: u32,
+    /// Query heads.
+    pub n_head: u32,
+    /// Key/value heads.
+    pub n_head_kv: u32,
+    /// Vocabulary size.
+    pub n_vocab: u32,
+    /// Context length the model was trained with.
+    pub n_ctx_train: u32,
+}
 
 /// llama.cpp's name of the file's quantisation; from `general.file_type`, or from the tensors where that is absent.
 pub fn quantisation_name(gguf: &Gguf) -> String {

@@ -9,7 +9,7 @@ mod weights;
 pub mod work;
 
 pub use hparams::{Arch, GateAct, Hparams, RopeScaling, RopeStyle, Window};
-pub use info::{quantisation_name, weight_bytes_per_token};
+pub use info::{ModelInfo, quantisation_name, weight_bytes_per_token};
 pub use plan::{Brick, Buf, Op, Plan};
 pub use rope::RopeTable;
 pub use weights::{Matrix, Vector};

@@ -7,10 +7,9 @@ use super::pool::{Barrier, Pool, Poisoned};
 use super::{FloatOps, Input, KernelSet, MatKernel, QActs, float_ops, mat_kernel};
 use crate::engine::config::Schedule;
 use crate::engine::sampler::Sampler;
-use crate::engine::{Choice, Config, EngineError};
+use crate::engine::{Choice, Config, EngineError, NO_LAYER, Observer};
 use crate::model::work::StepShape;
 use crate::model::{Brick, Buf, GateAct, Hparams, Matrix, Model, Op, Plan, RopeStyle};
-use crate::profiler::{NO_LAYER, StepRecorder};
 use crate::quant;
 use half::f16;
 use std::cell::UnsafeCell;
@@ -209,24 +208,24 @@ impl Executor {
         unsafe { self.buffers.x.col(col) }
     }
 
-    /// Runs bricks `range` of the plan on every thread of the pool. Thread 0 times each of them.
+    /// Runs bricks `range` of the plan on every thread of the pool. Thread 0 reports each of them.
     ///
     /// # Errors
     /// [`Poisoned`] when a thread panicked.
-    pub fn run(
+    pub fn run<O: Observer>(
         &mut self,
         model: &Model,
         pool: &mut Pool,
         range: Range<usize>,
         step: &StepInput,
-        recorder: &mut StepRecorder,
+        observer: &mut O,
     ) -> Result<(), Poisoned> {
         for c in &self.counters[range.clone()] {
             c.store(0, Ordering::Relaxed);
         }
         let tokens = step.ids.len();
         self.buffers.all_q8_mut().for_each(|q| q.set_cols(tokens));
-        let recorder = OnThread0(UnsafeCell::new(recorder));
+        let observer = OnThread0(UnsafeCell::new(observer));
         let job = Job {
             exec: self,
             model,
@@ -244,8 +243,8 @@ impl Executor {
         pool.run(&|tid, barrier| {
             if tid == 0 {
                 // SAFETY: only thread 0 comes here, once a dispatch.
-                let recorder = unsafe { recorder.get() };
-                job.walk_timed(range.clone(), barrier, recorder);
+                let observer = unsafe { observer.get() };
+                job.walk_observed(range.clone(), barrier, *observer);
             } else {
                 job.walk(range.clone(), tid, barrier);
             }
@@ -294,20 +293,20 @@ impl Job<'_> {
         }
     }
 
-    fn walk_timed(&self, range: Range<usize>, barrier: Barrier<'_>, recorder: &mut StepRecorder) {
+    fn walk_observed<O: Observer>(&self, range: Range<usize>, barrier: Barrier<'_>, observer: &mut O) {
         for i in range {
             let brick = &self.plan.bricks[i];
-            let start = recorder.start();
+            let start = observer.start();
             if !self.run(i, brick, 0, barrier) {
                 return;
             }
             let layer = brick.layer.map_or(NO_LAYER, |l| l as u16);
-            let worked = recorder.worked(start, brick.id, layer, brick.work(self.hp, &self.shape));
+            let worked = observer.worked(start, brick.id, layer, brick.work(self.hp, &self.shape));
             if brick.barrier {
                 if !barrier.wait() {
                     return;
                 }
-                recorder.synced(worked);
+                observer.synced(worked);
             }
         }
     }
