@@ -1,3 +1,6 @@
-//! The dashboard without a terminal: the same view drawn to text.
+//! The dashboard without a terminal: the same view drawn to text, and the report as JSON.
 
+pub mod report;
 pub mod text;
+
+pub use report::Report;

@@ -1,0 +1,99 @@
+//! The dashboard, and its headless form: one frame or one report.
+
+use super::setup;
+use crate::cli::{DashboardArgs, Format};
+use anyhow::bail;
+use cbtop::engine::cpu::KernelSet;
+use cbtop::headless::{self, Report};
+use cbtop::profiler::{Clock, probe};
+use cbtop::session::snapshot::{RunState, Snapshot};
+use cbtop::session::{self, Loaded, Options, Session};
+use cbtop::tui;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// What the demo model continues: the start of one of the facts it knows.
+const DEMO_PROMPT: &str = "The capital of France is";
+/// What any other model continues when no prompt is given.
+const PROMPT: &str = "Once upon a time";
+/// The demo's pace: slow enough to read along.
+const DEMO_PACE: u32 = 20;
+/// Tokens of a headless run without `--tokens`.
+const HEADLESS_TOKENS: u64 = 32;
+/// Read bandwidth of the modelled machine, GB/s: that of the clock's cost model.
+const MODELLED_GBPS: f64 = 10.0;
+
+/// Opens the dashboard or prints its headless form.
+pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
+    if !args.headless && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        bail!("the dashboard needs a terminal for input and output; use --headless for one frame or a report");
+    }
+    let loaded = setup::load(args.model.as_deref())?;
+    let options = options(args, &loaded)?;
+    let session = Session::new(loaded, options)?;
+    if args.headless {
+        return headless(args, session);
+    }
+    let mut tui_options = tui::Options::from_env();
+    tui_options.recommend = args.recommend;
+    tui_options.ascii |= args.ascii;
+    tui::run(session::spawn(session)?, &tui_options)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
+    let (mut config, explicit) = setup::config(&args.engine, loaded)?;
+    let demo = args.model.is_none();
+    let mut clock = Clock::calibrated();
+    let mut bandwidth = None;
+    if args.deterministic {
+        clock = Clock::modelled();
+        (config.kernels, config.threads) = (KernelSet::Scalar, 1);
+        bandwidth = Some(MODELLED_GBPS);
+    } else if args.headless || !demo || args.recommend {
+        let measured = probe::read_bandwidth(&[config.threads]);
+        bandwidth = measured.first().map(|b| b.gbps);
+    }
+    let prompt = args.prompt.clone().unwrap_or_else(|| if demo { DEMO_PROMPT } else { PROMPT }.into());
+    Ok(Options {
+        config,
+        explicit,
+        sampler: setup::sampler(&args.sampler)?,
+        prompt,
+        chat: args.chat,
+        max_tokens: args.tokens.or(args.headless.then_some(HEADLESS_TOKENS)),
+        endless: args.endless || (demo && !args.headless),
+        pace: args.pace.or((demo && !args.headless).then_some(DEMO_PACE)).filter(|p| *p > 0),
+        clock,
+        read_bandwidth_gbps: bandwidth,
+    })
+}
+
+fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCode> {
+    while !session.is_over() {
+        session.tick();
+    }
+    let snapshot = session.snapshot();
+    let mut out = std::io::stdout().lock();
+    match args.format {
+        Format::Text => {
+            let (width, height) = args.size;
+            let mut options = tui::Options::from_env();
+            options.recommend = args.recommend;
+            options.ascii |= args.ascii;
+            out.write_all(headless::text::render(&snapshot, width, height, &options).as_bytes())?;
+        }
+        Format::Json => {
+            Report::new(&snapshot).write(&mut out)?;
+        }
+    }
+    out.flush()?;
+    finished(&snapshot)
+}
+
+fn finished(snapshot: &Snapshot) -> anyhow::Result<ExitCode> {
+    if let RunState::Failed { error } = &snapshot.state {
+        bail!("{error}");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,116 @@
+//! `cbtop eval`: logits of a text as JSON, by either forward pass.
+
+use super::setup;
+use crate::cli::{EvalArgs, EvalPath};
+use anyhow::Context;
+use cbtop::engine::reference::Reference;
+use cbtop::engine::sampler::{argmax, logsumexp, top};
+use cbtop::engine::{Engine, EngineError, Logits, StepKind, Unobserved};
+use cbtop::session::Loaded;
+use serde::Serialize;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Logits shown a position.
+const TOP: usize = 20;
+/// Positions whose logits are held at a time: 32 of the largest vocabulary (262,144) are 32 MiB.
+const ROWS: usize = 32;
+
+#[derive(Serialize)]
+struct Evaluation {
+    path: &'static str,
+    ids: Vec<u32>,
+    positions: Vec<Position>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_logits: Option<Vec<f32>>,
+}
+
+#[derive(Serialize)]
+struct Position {
+    argmax: u32,
+    logsumexp: f64,
+    top: Vec<TopToken>,
+}
+
+#[derive(Serialize)]
+struct TopToken {
+    id: u32,
+    token: String,
+    logit: f32,
+}
+
+/// Evaluates and prints.
+pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let loaded = setup::load(Some(&args.model))?;
+    let ids = match (&args.ids, &args.text) {
+        (Some(ids), _) => super::tokenize::parse_ids(ids)?,
+        (None, text) => loaded.tokenizer.encode(text.as_deref().unwrap_or_default(), true, true)?,
+    };
+    let mut positions = Vec::with_capacity(ids.len());
+    let mut last_logits = None;
+    let mut take = |logits: &[f32]| {
+        positions.push(position(&loaded, logits));
+        if args.logits && positions.len() == ids.len() {
+            last_logits = Some(logits.to_vec());
+        }
+    };
+    match args.path {
+        EvalPath::Reference => reference(&loaded, &ids, &mut take)?,
+        EvalPath::Fast => fast(args, &loaded, &ids, &mut take)?,
+    }
+    let evaluation = Evaluation {
+        path: match args.path {
+            EvalPath::Reference => "reference",
+            EvalPath::Fast => "fast",
+        },
+        ids,
+        positions,
+        last_logits,
+    };
+    serde_json::to_writer(&mut *out, &evaluation).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn position(loaded: &Loaded, logits: &[f32]) -> Position {
+    let token = |id| loaded.tokenizer.token_text(id).unwrap_or_default().to_owned();
+    Position {
+        argmax: argmax(logits),
+        logsumexp: logsumexp(logits),
+        top: top(logits, TOP)
+            .into_iter()
+            .map(|(id, logit)| TopToken {
+                id,
+                token: token(id),
+                logit,
+            })
+            .collect(),
+    }
+}
+
+fn reference(loaded: &Loaded, ids: &[u32], take: &mut impl FnMut(&[f32])) -> anyhow::Result<()> {
+    if ids.is_empty() {
+        return Err(EngineError::Empty.into());
+    }
+    let mut reference = Reference::new(&loaded.model);
+    for chunk in ids.chunks(ROWS) {
+        reference.forward(chunk)?.iter().for_each(|logits| take(logits));
+    }
+    Ok(())
+}
+
+fn fast(args: &EvalArgs, loaded: &Loaded, ids: &[u32], take: &mut impl FnMut(&[f32])) -> anyhow::Result<()> {
+    let (mut config, _) = setup::config(&args.engine, loaded)?;
+    config.logit_rows = ROWS.min(config.chunk);
+    if ids.is_empty() {
+        return Err(EngineError::Empty.into());
+    }
+    let mut engine = Engine::new(loaded.model.clone(), config.clone(), Unobserved).context("building the engine")?;
+    for chunk in ids.chunks(config.logit_rows) {
+        engine.step(chunk, Logits::All, StepKind::Prefill)?;
+        for row in 0..chunk.len() {
+            take(engine.logits(row));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! What each command does: reads its arguments, calls the library, prints.
+
+pub mod bench;
+mod dashboard;
+mod eval;
+mod inspect;
+mod run;
+mod setup;
+mod tokenize;
+
+use crate::cli::{Cli, Command};
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+
+/// Runs the command of `cli`, the dashboard when there is none.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let Some(command) = cli.command else {
+        return dashboard::run(&cli.dashboard);
+    };
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let code = match command {
+        Command::Bench(args) => bench::run(&args, &mut out),
+        Command::Inspect(args) => inspect::run(&args, &mut out),
+        Command::Eval(args) => eval::run(&args, &mut out),
+        Command::Tokenize(args) => tokenize::run(&args, &mut out),
+        Command::Run(args) => run::run(&args, &mut out),
+    }?;
+    out.flush()?;
+    Ok(code)
+}

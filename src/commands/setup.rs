@@ -1,0 +1,75 @@
+//! From flags to a checked configuration, the same for every command that runs a model.
+
+use crate::cli::{EngineArgs, SamplerArgs};
+use anyhow::{anyhow, bail};
+use cbtop::engine::Config;
+use cbtop::engine::cpu::KernelSet;
+use cbtop::engine::sampler::SamplerConfig;
+use cbtop::session::{Loaded, Source};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Opens a file, or the embedded demo where there is none.
+pub fn load(model: Option<&Path>) -> anyhow::Result<Loaded> {
+    let source = model.map_or(Source::Demo, |p| Source::File(p.into()));
+    Ok(Loaded::open(source)?)
+}
+
+/// The kernel set that `--backend` names.
+pub fn kernels(name: &str) -> anyhow::Result<KernelSet> {
+    match name {
+        "auto" | "cpu" => Ok(KernelSet::best()),
+        "cuda" => bail!(
+            "--backend cuda: this version has no CUDA backend; these can run here: {}",
+            KernelSet::available().iter().map(|k| k.name()).collect::<Vec<_>>().join(", ")
+        ),
+        _ => name.parse().map_err(|e| anyhow!("--backend {name}: {e}")),
+    }
+}
+
+/// The engine's knobs: the model's defaults with what the user set, checked; and the names of what was set.
+pub fn config(args: &EngineArgs, loaded: &Loaded) -> anyhow::Result<(Config, BTreeSet<&'static str>)> {
+    let mut config = loaded.config();
+    let mut explicit = BTreeSet::new();
+    config.kernels = kernels(&args.backend)?;
+    if args.backend != "auto" {
+        explicit.insert("kernels");
+    }
+    let mut set = |name, value: Option<usize>, knob: &mut usize| {
+        if let Some(value) = value {
+            explicit.insert(name);
+            *knob = value;
+        }
+    };
+    set("threads", args.threads, &mut config.threads);
+    set("ctx", args.ctx, &mut config.n_ctx);
+    set("chunk", args.chunk, &mut config.chunk);
+    config.chunk = if args.chunk.is_some() { config.chunk } else { config.chunk.min(config.n_ctx.max(1)) };
+    if let Some(ty) = args.kv_type {
+        explicit.insert("kv_type");
+        config.kv_type = ty;
+    }
+    if let Some(how) = args.schedule {
+        explicit.insert("schedule");
+        config.schedule = how.into();
+    }
+    if args.pin {
+        explicit.insert("pin");
+        config.pin = true;
+    }
+    config.check()?;
+    Ok((config, explicit))
+}
+
+/// The sampler, checked.
+pub fn sampler(args: &SamplerArgs) -> anyhow::Result<SamplerConfig> {
+    let config = SamplerConfig {
+        temperature: args.temp,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        seed: args.seed,
+    };
+    config.check().map_err(|e| anyhow!(e))?;
+    Ok(config)
+}
