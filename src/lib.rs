@@ -17,8 +17,10 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod gguf;
+pub mod headless;
 pub mod model;
 pub mod profiler;
 pub mod quant;
 pub mod session;
+pub mod tui;
 pub mod tuner;

@@ -2,7 +2,7 @@
 //! what is worth knowing is how long each is, what limits it and what halving it would bring.
 
 use crate::model::brick::{BrickId, Category};
-use crate::session::snapshot::{BrickRow, CriticalNode, CriticalPath};
+use crate::profiler::figures::{BrickRow, CriticalNode, CriticalPath};
 
 /// From this share of the roof's bandwidth on a brick counts as limited by memory.
 const MEMORY_SHARE: f64 = 0.6;

@@ -6,9 +6,13 @@
 
 pub mod clock;
 pub mod critical;
+pub mod figures;
 pub mod histogram;
 pub mod os;
 pub mod probe;
 pub mod rates;
 pub mod recorder;
 pub mod stats;
+
+pub use clock::Clock;
+pub use recorder::{StepRecord, StepRecorder};

@@ -1,6 +1,6 @@
 //! What the operating system says: memory, faults, context switches, the CPU. Everything is `None` where it is not shown.
 
-use crate::session::snapshot::{MachineInfo, MemoryInfo};
+use crate::profiler::figures::{MachineInfo, MemoryInfo};
 use procfs::Current;
 use procfs::process::Process;
 use std::collections::{HashMap, HashSet};

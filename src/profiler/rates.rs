@@ -1,6 +1,6 @@
 //! Throughput of a run, from time inside the engine. A rate appears with its second token, never before; unknown is `None`.
 
-use crate::session::snapshot::Rates;
+use crate::profiler::figures::Rates;
 
 /// Tokens in the history.
 pub const HISTORY: usize = 256;

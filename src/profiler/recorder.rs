@@ -17,31 +17,10 @@
 //! the [`Work`] handed over, and stands still otherwise, so barriers cost nothing in it.
 
 use super::clock::Clock;
+use crate::engine::{NO_LAYER, Observer, StepKind};
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{StepEvent, StepTrace};
-
-/// Layer of bricks outside layers (embedding, output head, sampling).
-pub const NO_LAYER: u16 = u16::MAX;
-
-/// What a step is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepKind {
-    /// One token.
-    Decode,
-    /// One chunk of the prompt.
-    Prefill,
-}
-
-/// What one call did, all threads together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Work {
-    /// Output elements.
-    pub elements: u64,
-    /// Bytes read and written: weights as stored, kv cache so far, activations.
-    pub bytes: u64,
-    /// Floating-point operations.
-    pub flops: u64,
-}
+use crate::model::work::Work;
+use crate::profiler::figures::{StepEvent, StepTrace};
 
 /// One timed call. Times are ticks of the record's clock; `start` counts from the start of the step, pauses left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -351,6 +330,39 @@ impl StepRecorder {
             self.record.wall
         };
         Some(self.record.trace(wall))
+    }
+}
+
+impl Observer for StepRecorder {
+    fn begin_step(&mut self, kind: StepKind, position: u32, tokens: u32) {
+        self.begin_step(kind, position, tokens);
+    }
+
+    #[inline]
+    fn start(&self) -> u64 {
+        self.start()
+    }
+
+    #[inline]
+    fn worked(&mut self, start: u64, id: BrickId, layer: u16, work: Work) -> u64 {
+        self.worked(start, id, layer, work)
+    }
+
+    #[inline]
+    fn synced(&mut self, work_end: u64) -> u64 {
+        self.synced(work_end)
+    }
+
+    fn pause(&mut self) {
+        self.pause();
+    }
+
+    fn resume(&mut self) {
+        self.resume();
+    }
+
+    fn end_step(&mut self) {
+        self.end_step();
     }
 }
 

@@ -3,7 +3,7 @@
 use super::histogram::Histogram;
 use super::recorder::{Event, StepKind, StepRecord, Work};
 use crate::model::brick::{BrickId, Category};
-use crate::session::snapshot::{BrickRow, LayerRow};
+use crate::profiler::figures::{BrickRow, LayerRow};
 
 /// Count, spread and percentiles of durations in nanoseconds.
 #[derive(Debug, Clone)]

@@ -1,3 +1,76 @@
 //! Ties engine, profiler and tuner together behind channels; no terminal code.
+//!
+//! [`Session`] is the synchronous core; [`spawn`] runs one on its own thread, publishing [`snapshot::Snapshot`]s and
+//! taking [`snapshot::Command`]s. A slow reader misses frames, it never delays a token.
 
+mod advice;
+pub mod load;
+mod publish;
+mod run;
 pub mod snapshot;
+
+pub use load::{DEMO_NAME, LoadError, Loaded, Source};
+pub use publish::model_info;
+pub use run::{Options, Session, SessionError, encode_prompt};
+
+use snapshot::{Command, Snapshot};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Time between two snapshots while tokens flow: ten a second is what an eye follows.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+/// The front end's side of a running session.
+pub struct SessionHandle {
+    /// The latest snapshot.
+    pub frames: watch::Receiver<Arc<Snapshot>>,
+    /// Orders to the session.
+    pub commands: Sender<Command>,
+}
+
+/// Starts `session` on a thread of its own. It ends with [`Command::Quit`] or when the handle is dropped.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn spawn(mut session: Session) -> std::io::Result<SessionHandle> {
+    let (frame_tx, frames) = watch::channel(Arc::new(session.snapshot()));
+    let (commands, command_rx) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("cbtop-session".into())
+        .spawn(move || drive(&mut session, &command_rx, &frame_tx))?;
+    Ok(SessionHandle { frames, commands })
+}
+
+fn drive(session: &mut Session, commands: &Receiver<Command>, frames: &watch::Sender<Arc<Snapshot>>) {
+    let mut published = Instant::now();
+    let mut next_token = Instant::now();
+    loop {
+        let order = if session.is_idle() {
+            commands.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            // Pacing waits here, so that a command is obeyed at once.
+            commands.recv_timeout(next_token.saturating_duration_since(Instant::now()))
+        };
+        let obeyed = match order {
+            Ok(command) if !session.obey(command) => return,
+            Ok(_) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if !obeyed {
+            session.tick();
+            next_token = session.next_due(next_token);
+        }
+        if obeyed || session.is_idle() || published.elapsed() >= PUBLISH_EVERY {
+            let began = Instant::now();
+            let snapshot = Arc::new(session.snapshot());
+            if frames.send(snapshot).is_err() {
+                return;
+            }
+            session.count_overhead(began.elapsed());
+            published = Instant::now();
+        }
+    }
+}

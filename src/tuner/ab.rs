@@ -3,7 +3,7 @@
 //! A pure state machine: the session feeds it token times and does what it asks. Both sides are measured back to back on
 //! one growing context; over some seventy tokens the growth is well inside the spread.
 
-use crate::session::snapshot::RecommendationStatus;
+use crate::tuner::recommendation::RecommendationStatus;
 
 /// Tokens measured on each side.
 pub const SAMPLES: usize = 32;

@@ -1,0 +1,254 @@
+//! Command-line definitions only; what they mean is in `commands/`.
+
+use cbtop::engine::KvType;
+use cbtop::engine::config::Schedule;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Full-screen terminal profiler for language-model inference.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+#[command(after_help = "Without a command: the dashboard, on the embedded demo model or on --model.\n\
+Exit codes: 0 good, 1 a check failed, 2 bad usage or bad input.")]
+pub struct Cli {
+    /// What to do instead of the dashboard.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The dashboard.
+    #[command(flatten)]
+    pub dashboard: DashboardArgs,
+}
+
+/// Commands beside the dashboard.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure prompt processing and token generation, as llama-bench does.
+    Bench(super::commands::bench::BenchArgs),
+    /// Show what is in a GGUF file, what it needs, and whether it can run.
+    Inspect(InspectArgs),
+    /// Print logits of a text as JSON.
+    Eval(EvalArgs),
+    /// Turn text into token ids, or back.
+    Tokenize(TokenizeArgs),
+    /// Generate plain text.
+    Run(RunArgs),
+}
+
+/// Knobs of the engine, shared by every command that runs a model.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineArgs {
+    /// Threads [default: every CPU this process may use].
+    #[arg(short, long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Kernels to use: auto (the best here), scalar, avx2 or avx512.
+    #[arg(long, value_name = "KERNELS", default_value = "auto")]
+    pub backend: String,
+    /// Context length to allocate, tokens [default: the model's, at most 8192].
+    #[arg(short, long = "ctx", value_name = "TOKENS")]
+    pub ctx: Option<usize>,
+    /// Element type of the kv cache: f16 or f32.
+    #[arg(long, value_name = "TYPE")]
+    pub kv_type: Option<KvType>,
+    /// Tokens of a prompt processed at once [default: 512].
+    #[arg(long, value_name = "TOKENS")]
+    pub chunk: Option<usize>,
+    /// How matrix rows are given to threads: dynamic or static [default: dynamic].
+    #[arg(long, value_name = "HOW")]
+    pub schedule: Option<ScheduleArg>,
+    /// Bind every thread to a CPU of its own.
+    #[arg(long)]
+    pub pin: bool,
+}
+
+/// [`Schedule`] as a flag.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ScheduleArg {
+    /// Small pieces, taken by whoever is free.
+    Dynamic,
+    /// Equal shares.
+    Static,
+}
+
+impl From<ScheduleArg> for Schedule {
+    fn from(s: ScheduleArg) -> Self {
+        match s {
+            ScheduleArg::Dynamic => Self::Dynamic,
+            ScheduleArg::Static => Self::Static,
+        }
+    }
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplerArgs {
+    /// Temperature; 0 always takes the most probable token.
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temp: f32,
+    /// Keep the K most probable tokens; 0 keeps all.
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    pub top_k: usize,
+    /// Keep the fewest tokens whose probability reaches P; 1 keeps all.
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    pub top_p: f32,
+    /// Drop tokens less probable than P times the most probable; 0 keeps all.
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    pub min_p: f32,
+    /// Seed of the random stream.
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    pub seed: u64,
+}
+
+/// The dashboard and its headless form.
+#[derive(Debug, Args)]
+pub struct DashboardArgs {
+    /// GGUF file; any shard of a split one [default: the embedded demo].
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Open with the recommendations in view; `a` applies one, `u` undoes it.
+    #[arg(long)]
+    pub recommend: bool,
+    /// Text to continue.
+    #[arg(short, long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Treat the prompt as a user's message, by the file's chat template.
+    #[arg(long)]
+    pub chat: bool,
+    /// Stop after this many tokens [default: at the end of text or context; headless: 32].
+    #[arg(short = 'n', long, value_name = "N")]
+    pub tokens: Option<u64>,
+    /// At most this many tokens a second, 0 for no limit [default: 0, the demo 20].
+    #[arg(long, value_name = "TOK/S")]
+    pub pace: Option<u32>,
+    /// Start again when generation ends [default for the demo].
+    #[arg(long = "loop")]
+    pub endless: bool,
+    /// Draw with ASCII only [default: by the locale].
+    #[arg(long)]
+    pub ascii: bool,
+    /// Run without a terminal, print one frame or report, exit.
+    #[arg(long)]
+    pub headless: bool,
+    /// What --headless prints.
+    #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
+    pub format: Format,
+    /// Size of the headless frame, columns x rows.
+    #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
+    pub size: (u16, u16),
+    /// Modelled instead of measured time, scalar kernels, one thread: the same bytes on every machine.
+    #[arg(long, requires = "headless")]
+    pub deterministic: bool,
+    /// Knobs of the engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampler: SamplerArgs,
+}
+
+/// Output of `--headless`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One frame of the dashboard.
+    Text,
+    /// The report (docs/src/report.schema.json).
+    Json,
+}
+
+/// `cbtop inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// GGUF file; any shard of a split one.
+    pub file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Context length for the memory needed [default: as when run].
+    #[arg(short, long = "ctx", value_name = "TOKENS")]
+    pub ctx: Option<usize>,
+}
+
+/// `cbtop eval`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("input").required(true).args(["text", "ids"])))]
+pub struct EvalArgs {
+    /// GGUF file.
+    #[arg(short, long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// Text; special tokens are added as the file asks.
+    #[arg(long)]
+    pub text: Option<String>,
+    /// Token ids, separated by spaces or commas, taken as they are.
+    #[arg(long)]
+    pub ids: Option<String>,
+    /// The scalar F32 reference, or the kernels that the dashboard runs.
+    #[arg(long, value_enum, default_value_t = EvalPath::Fast)]
+    pub path: EvalPath,
+    /// Add all logits of the last position as `last_logits`.
+    #[arg(long)]
+    pub logits: bool,
+    /// Knobs of the engine (fast path).
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// Forward pass of `cbtop eval`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EvalPath {
+    /// Scalar F32 on dequantised weights.
+    Reference,
+    /// The engine.
+    Fast,
+}
+
+/// `cbtop tokenize`.
+#[derive(Debug, Args)]
+pub struct TokenizeArgs {
+    /// GGUF file; one that holds a vocabulary only will do.
+    #[arg(short, long, value_name = "FILE")]
+    pub model: PathBuf,
+    /// Text [default: standard input].
+    #[arg(long)]
+    pub text: Option<String>,
+    /// Read ids instead, print text.
+    #[arg(long)]
+    pub decode: bool,
+    /// Add beginning- and end-of-text tokens as the file asks.
+    #[arg(long)]
+    pub special: bool,
+    /// Take names of control tokens in the text for those tokens.
+    #[arg(long)]
+    pub parse_special: bool,
+}
+
+/// `cbtop run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// GGUF file [default: the embedded demo].
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Text to continue.
+    #[arg(short, long, value_name = "TEXT")]
+    pub prompt: String,
+    /// Stop after this many tokens.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    pub tokens: u64,
+    /// Treat the prompt as a user's message, by the file's chat template.
+    #[arg(long)]
+    pub chat: bool,
+    /// Knobs of the engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampler: SamplerArgs,
+}
+
+fn parse_size(s: &str) -> Result<(u16, u16), String> {
+    let parsed = s.split_once(['x', 'X']).and_then(|(w, h)| {
+        let side = |v: &str| v.parse::<u16>().ok().filter(|v| (1..=1000).contains(v));
+        Some((side(w)?, side(h)?))
+    });
+    parsed.ok_or_else(|| format!("'{s}' is not a size; give columns x rows of 1 to 1000, for example 120x40"))
+}

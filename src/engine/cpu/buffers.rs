@@ -1,0 +1,126 @@
+//! Activation buffers that the pool's threads share, each writing its own part.
+
+/// A cache line of floats.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+/// `cols` columns of `dim` floats, column by column, each starting on a cache line.
+pub struct Columns {
+    lines: Vec<Line>,
+    base: *mut f32,
+    dim: usize,
+    stride: usize,
+    cols: usize,
+}
+
+// SAFETY: `base` points into `lines`, which is never resized; access through `&self` is by the unsafe methods below, whose
+// callers keep writers apart.
+unsafe impl Send for Columns {}
+// SAFETY: as above.
+unsafe impl Sync for Columns {}
+
+impl Columns {
+    /// Zeroed columns.
+    pub fn new(dim: usize, cols: usize) -> Self {
+        let stride = dim.next_multiple_of(16);
+        let mut lines = vec![Line([0.0; 16]); stride / 16 * cols];
+        let base = lines.as_mut_ptr().cast();
+        Self {
+            lines,
+            base,
+            dim,
+            stride,
+            cols,
+        }
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> u64 {
+        std::mem::size_of_val(self.lines.as_slice()) as u64
+    }
+
+    /// Floats from one column to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Pointer to the first column.
+    pub fn as_mut_ptr(&self) -> *mut f32 {
+        self.base
+    }
+
+    /// Column `c`, `[dim]`, for reading.
+    ///
+    /// # Safety
+    /// No thread writes to this column meanwhile.
+    pub unsafe fn col(&self, c: usize) -> &[f32] {
+        assert!(c < self.cols);
+        // SAFETY: in bounds by the assertion; no writer by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.base.add(c * self.stride), self.dim) }
+    }
+
+    /// Elements `start..start + len` of column `c`, for writing.
+    ///
+    /// # Safety
+    /// No other thread reads or writes these elements meanwhile, and the caller holds no other reference to them.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn part_mut(&self, c: usize, start: usize, len: usize) -> &mut [f32] {
+        assert!(c < self.cols && start + len <= self.dim);
+        // SAFETY: in bounds by the assertion; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(c * self.stride + start), len) }
+    }
+
+    /// The whole column `c`, for writing.
+    ///
+    /// # Safety
+    /// As [`Self::part_mut`].
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn col_mut(&self, c: usize) -> &mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.part_mut(c, 0, self.dim) }
+    }
+}
+
+/// The even share `part` of `parts` of `0..n`, sizes differing by at most one.
+pub fn share(n: usize, part: usize, parts: usize) -> std::ops::Range<usize> {
+    let parts = parts.max(1);
+    let (base, extra) = (n / parts, n % parts);
+    let start = part * base + part.min(extra);
+    start..(start + base + usize::from(part < extra)).min(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shares_cover_everything_evenly(n in 0usize..500, parts in 1usize..40) {
+            let mut next = 0;
+            let (mut lo, mut hi) = (usize::MAX, 0);
+            for p in 0..parts {
+                let r = share(n, p, parts);
+                prop_assert_eq!(r.start, next);
+                next = r.end;
+                lo = lo.min(r.len());
+                hi = hi.max(r.len());
+            }
+            prop_assert_eq!(next, n);
+            prop_assert!(hi - lo <= 1);
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned_and_apart() {
+        let c = Columns::new(17, 3);
+        assert_eq!(c.as_mut_ptr() as usize % 64, 0);
+        assert_eq!(c.stride(), 32);
+        // SAFETY: one thread.
+        unsafe {
+            c.col_mut(1).fill(1.0);
+            assert!(c.col(0).iter().chain(c.col(2)).all(|&v| v == 0.0));
+        }
+    }
+}

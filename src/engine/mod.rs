@@ -1,0 +1,15 @@
+//! The forward pass: plain synchronous code on its own threads, every knob in one [`Config`].
+
+pub mod config;
+pub mod cpu;
+pub mod reference;
+pub mod sampler;
+
+mod error;
+mod observe;
+mod step;
+
+pub use config::{Config, KvType};
+pub use error::EngineError;
+pub use observe::{NO_LAYER, Observer, StepKind, Unobserved};
+pub use step::{Choice, Engine, Logits, Progress};

@@ -1,0 +1,3 @@
+//! The dashboard without a terminal: the same view drawn to text.
+
+pub mod text;

@@ -1,0 +1,117 @@
+//! How much work a brick is: elements, bytes and floating-point operations, counted from its shapes.
+
+use super::hparams::Hparams;
+use super::plan::{Brick, Buf, Op};
+
+/// Work of one call, all threads together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Output elements.
+    pub elements: u64,
+    /// Bytes read and written: weights as stored, kv cache, activations as f32.
+    pub bytes: u64,
+    /// Floating-point operations; a multiply-add is two.
+    pub flops: u64,
+}
+
+/// What a step is, as far as the amount of work goes.
+#[derive(Debug, Clone, Copy)]
+pub struct StepShape {
+    /// Tokens in the step.
+    pub tokens: usize,
+    /// Tokens in the cache before it.
+    pub past: usize,
+    /// Tokens whose logits are wanted.
+    pub logit_rows: usize,
+    /// Bytes of a kv cache element.
+    pub kv_bytes: usize,
+}
+
+const F32: u64 = 4;
+
+impl Brick {
+    /// The work of this brick in a step.
+    pub fn work(&self, hp: &Hparams, s: &StepShape) -> Work {
+        let t = self.columns(s) as u64;
+        let (qd, kd, vd) = (hp.q_dim() as u64, hp.k_dim() as u64, hp.v_dim() as u64);
+        match &self.op {
+            Op::Embed { table, .. } => {
+                let n = t * table.k as u64;
+                Work {
+                    elements: n,
+                    bytes: t * table.row_bytes as u64 + n * F32,
+                    flops: n,
+                }
+            }
+            Op::Norm { weight, .. } => {
+                let n = t * weight.len() as u64;
+                Work {
+                    elements: n,
+                    bytes: 2 * n * F32 + weight.len() as u64 * F32,
+                    flops: 4 * n,
+                }
+            }
+            Op::MatMul { w, .. } => Work {
+                elements: t * w.rows as u64,
+                bytes: w.bytes() + t * (w.rows + w.k) as u64 * F32,
+                flops: 2 * t * w.rows as u64 * w.k as u64,
+            },
+            Op::QkNorm { q, k } => Work {
+                elements: t * (qd + kd),
+                bytes: 2 * t * (qd + kd) * F32 + (q.len() + k.len()) as u64 * F32,
+                flops: 4 * t * (qd + kd),
+            },
+            Op::Rope { .. } => Work {
+                elements: t * (qd + kd),
+                bytes: 2 * t * (qd + kd) * F32,
+                flops: 3 * t * (qd + kd),
+            },
+            Op::KvWrite => Work {
+                elements: t * (kd + vd),
+                bytes: t * (kd + vd) * (F32 + s.kv_bytes as u64),
+                flops: 0,
+            },
+            Op::Attend { window } => attend_work(hp, s, *window),
+            Op::Gate { .. } => {
+                let n = t * hp.n_ff as u64;
+                Work {
+                    elements: n,
+                    bytes: 3 * n * F32,
+                    flops: 6 * n,
+                }
+            }
+            Op::Residual => {
+                let n = t * hp.n_embd as u64;
+                Work {
+                    elements: n,
+                    bytes: 3 * n * F32,
+                    flops: n,
+                }
+            }
+        }
+    }
+
+    /// Columns this brick computes: the head only those whose logits are wanted.
+    pub fn columns(&self, s: &StepShape) -> usize {
+        match &self.op {
+            Op::MatMul { dst: Buf::Logits, .. } => s.logit_rows,
+            Op::Norm { dst: Buf::Normed, .. } if self.layer.is_none() => s.logit_rows,
+            _ => s.tokens,
+        }
+    }
+}
+
+/// The cache is read once for each query head group and token: what leaves memory, not what the cores load again.
+fn attend_work(hp: &Hparams, s: &StepShape, window: Option<usize>) -> Work {
+    let visible = |pos: usize| window.map_or(pos + 1, |w| (pos + 1).min(w)) as u64;
+    let pairs: u64 = (s.past..s.past + s.tokens).map(visible).sum();
+    let t = s.tokens as u64;
+    let last = (s.past + s.tokens).min(window.map_or(usize::MAX, |w| w + s.tokens - 1)) as u64;
+    let per_key = (hp.k_dim() + hp.v_dim()) as u64;
+    let heads = hp.n_head as u64;
+    Work {
+        elements: t * hp.attn_dim() as u64,
+        bytes: last * per_key * s.kv_bytes as u64 + t * (hp.q_dim() + hp.attn_dim()) as u64 * F32,
+        flops: pairs * heads * (2 * hp.head_dim_k as u64 + 2 * hp.head_dim_v as u64 + 4),
+    }
+}

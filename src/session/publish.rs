@@ -1,0 +1,120 @@
+//! Turns a session into the snapshot that front ends read.
+
+use super::load::Loaded;
+use super::run::{Options, Session};
+use super::snapshot::{EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Snapshot};
+use crate::engine::cpu::KernelSet;
+use crate::model::{quantisation_name, weight_bytes_per_token};
+use crate::profiler::StepKind;
+use crate::profiler::critical::{Roof, critical_path};
+use crate::profiler::os;
+use std::sync::Arc;
+
+/// Facts about a model file.
+pub fn model_info(loaded: &Loaded) -> ModelInfo {
+    let (model, gguf) = (&loaded.model, loaded.model.gguf());
+    let hp = &model.hparams;
+    ModelInfo {
+        name: loaded.name(),
+        path: loaded.source.to_string(),
+        arch: gguf.str("general.architecture").ok().flatten().unwrap_or_default().into(),
+        quantisation: quantisation_name(gguf),
+        params: gguf.tensors().iter().map(|t| t.elements()).sum(),
+        file_bytes: gguf.file_bytes(),
+        weight_bytes_per_token: weight_bytes_per_token(model),
+        n_layers: hp.n_layers as u32,
+        n_embd: hp.n_embd as u32,
+        n_head: hp.n_head as u32,
+        n_head_kv: hp.n_head_kv as u32,
+        n_vocab: model.n_vocab as u32,
+        n_ctx_train: hp.n_ctx_train as u32,
+    }
+}
+
+/// Facts about the machine; with modelled time nothing of it may show, so that frames are the same everywhere.
+pub fn machine_info(options: &Options) -> MachineInfo {
+    if options.clock.is_modelled() {
+        return MachineInfo {
+            cpu: "modelled machine".into(),
+            cpus: 1,
+            isa: "modelled".into(),
+            memory_bytes: 0,
+            read_bandwidth_gbps: options.read_bandwidth_gbps,
+        };
+    }
+    os::machine_info(isa_name(KernelSet::best()), options.read_bandwidth_gbps)
+}
+
+fn isa_name(set: KernelSet) -> &'static str {
+    match set {
+        KernelSet::Scalar => "no vector kernels",
+        KernelSet::Avx2 => "AVX2",
+        KernelSet::Avx512 => "AVX-512 VNNI",
+    }
+}
+
+impl Session {
+    /// The present moment. Allocates; call it when something is to be shown, not for every token.
+    pub fn snapshot(&mut self) -> Snapshot {
+        self.seq += 1;
+        let bricks = self.stats.rows(StepKind::Decode);
+        let roof = self.roof();
+        let mut snapshot = Snapshot {
+            seq: self.seq,
+            state: self.state(),
+            model: Arc::clone(&self.model_info),
+            machine: Arc::clone(&self.machine),
+            engine: Arc::new(self.engine_info()),
+            context_used: self.engine.past() as u32,
+            rates: self.rates.rates(),
+            prefill_bricks: self.stats.rows(StepKind::Prefill),
+            layers: self.stats.layer_rows(),
+            last_step: self.engine.trace(),
+            critical_path: critical_path(&bricks, roof),
+            memory: self.memory_info(),
+            prompt: self.options.prompt.clone(),
+            tokens: self.tokens.iter().cloned().collect(),
+            generated: self.generated,
+            recommendations: Vec::new(),
+            message: self.message.clone(),
+            bricks,
+        };
+        snapshot.recommendations = self.advise(&snapshot);
+        snapshot
+    }
+
+    pub(super) fn roof(&self) -> Roof {
+        Roof::probed(self.options.read_bandwidth_gbps)
+    }
+
+    fn engine_info(&self) -> EngineInfo {
+        let c = self.engine.config();
+        let modelled = self.options.clock.is_modelled();
+        EngineInfo {
+            backend: "cpu".into(),
+            kernels: c.kernels.name().into(),
+            threads: c.threads as u32,
+            n_ctx: c.n_ctx as u32,
+            kv_type: c.kv_type.name().into(),
+            chunk: c.chunk as u32,
+            sampler: self.options.sampler.to_string(),
+            clock: if modelled { "modelled" } else { "measured" }.into(),
+            pace_tok_s: self.options.pace,
+        }
+    }
+
+    fn memory_info(&mut self) -> MemoryInfo {
+        let mut info = MemoryInfo {
+            weights_bytes: self.loaded.model.gguf().tensors().iter().map(|t| t.bytes).sum(),
+            kv_bytes: self.engine.kv_bytes(),
+            kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.past() as u64,
+            scratch_bytes: self.engine.scratch_bytes(),
+            minor_faults_last_step: self.faults_last_step,
+            ..MemoryInfo::default()
+        };
+        if !self.options.clock.is_modelled() {
+            self.os.fill(&mut info);
+        }
+        info
+    }
+}

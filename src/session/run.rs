@@ -1,0 +1,480 @@
+//! One session: a prompt running on an engine, step by step, under commands. No threads and no channels here.
+
+use super::advice::Advice;
+use super::load::Loaded;
+use super::snapshot::{Command, GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
+use crate::engine::sampler::{Sampler, SamplerConfig};
+use crate::engine::{Config, Engine, EngineError, Logits, Progress};
+use crate::profiler::os::{FaultCounter, OsSampler};
+use crate::profiler::rates::RateMeter;
+use crate::profiler::stats::Aggregate;
+use crate::profiler::{Clock, StepKind};
+use crate::session::snapshot::{MachineInfo, ModelInfo};
+use crate::tokenizer::{ChatMessage, StreamState, TokenizerError, render_chat};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a session is to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Knobs of the engine.
+    pub config: Config,
+    /// Names of knobs the user set; recommendations respect them.
+    pub explicit: BTreeSet<&'static str>,
+    /// Sampler.
+    pub sampler: SamplerConfig,
+    /// Prompt, raw text.
+    pub prompt: String,
+    /// Wrap the prompt as a user message by the file's chat template.
+    pub chat: bool,
+    /// Stop after this many tokens.
+    pub max_tokens: Option<u64>,
+    /// Start the prompt again when generation ends, keeping statistics.
+    pub endless: bool,
+    /// At most this many tokens a second, so that text can be read along.
+    pub pace: Option<u32>,
+    /// Clock of the profiler.
+    pub clock: Clock,
+    /// Read bandwidth of the machine, GB/s, if probed.
+    pub read_bandwidth_gbps: Option<f64>,
+}
+
+/// Why a session cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The prompt or its template.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// `--chat` without a template in the file.
+    #[error("the file has no chat template; leave out --chat")]
+    NoChatTemplate,
+}
+
+/// Where generation stands.
+#[derive(Debug, Clone, PartialEq)]
+enum Phase {
+    /// `done` tokens of the prompt are in the cache.
+    Prefill { done: usize },
+    /// `next` is to be decoded.
+    Decode { next: u32 },
+    Finished { reason: &'static str },
+    Failed { error: String },
+}
+
+/// Where the user let it stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Running,
+    Paused,
+    /// Run one token, then pause.
+    OneToken,
+    /// Run one layer, then pause inside the token.
+    OneLayer,
+    InsideToken { next_layer: usize },
+}
+
+/// A session.
+pub struct Session {
+    pub(super) loaded: Loaded,
+    pub(super) options: Options,
+    pub(super) engine: Engine,
+    sampler: Sampler,
+    pub(super) stats: Aggregate,
+    pub(super) rates: RateMeter,
+    pub(super) advice: Advice,
+    pub(super) model_info: Arc<ModelInfo>,
+    pub(super) machine: Arc<MachineInfo>,
+    pub(super) os: OsSampler,
+    faults: Option<FaultCounter>,
+    pub(super) faults_last_step: Option<u64>,
+    pub(super) prompt_ids: Vec<u32>,
+    stream: StreamState,
+    pub(super) tokens: VecDeque<GeneratedToken>,
+    pub(super) generated: u64,
+    /// Ids generated in this run, to rebuild the cache when the configuration changes.
+    history: Vec<u32>,
+    phase: Phase,
+    gate: Gate,
+    pub(super) message: Option<Message>,
+    pub(super) seq: u64,
+}
+
+impl Session {
+    /// Builds the engine and reads the prompt.
+    ///
+    /// # Errors
+    /// A knob out of range, too little memory, or a prompt that does not fit.
+    pub fn new(loaded: Loaded, options: Options) -> Result<Self, SessionError> {
+        let engine = Engine::new(Arc::clone(&loaded.model), options.config.clone(), options.clock)?;
+        let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
+        check_fits(&prompt_ids, &options.config)?;
+        Ok(Self {
+            sampler: Sampler::new(options.sampler, loaded.model.n_vocab),
+            stats: Aggregate::new(loaded.model.hparams.n_layers),
+            rates: RateMeter::new(),
+            advice: Advice::default(),
+            model_info: Arc::new(super::publish::model_info(&loaded)),
+            machine: Arc::new(super::publish::machine_info(&options)),
+            os: OsSampler::new(Duration::from_millis(200)),
+            faults: FaultCounter::open().filter(|_| !options.clock.is_modelled()),
+            faults_last_step: None,
+            prompt_ids,
+            stream: StreamState::default(),
+            tokens: VecDeque::new(),
+            generated: 0,
+            history: Vec::new(),
+            phase: Phase::Prefill { done: 0 },
+            gate: Gate::Running,
+            message: None,
+            seq: 0,
+            engine,
+            loaded,
+            options,
+        })
+    }
+
+    /// What the session is doing, for showing.
+    pub fn state(&self) -> RunState {
+        match (&self.phase, self.gate) {
+            (Phase::Failed { error }, _) => RunState::Failed { error: error.clone() },
+            (Phase::Finished { reason }, _) => RunState::Finished {
+                reason: (*reason).into(),
+            },
+            (_, Gate::InsideToken { next_layer }) => RunState::PausedAtLayer {
+                next_layer: next_layer as u32,
+            },
+            (_, Gate::Paused) => RunState::Paused,
+            (Phase::Prefill { done }, _) => RunState::Prefill {
+                done: *done as u32,
+                total: self.prompt_ids.len() as u32,
+            },
+            (Phase::Decode { .. }, _) => RunState::Decode,
+        }
+    }
+
+    /// Whether [`Self::tick`] would do nothing until a command comes.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Finished { .. } | Phase::Failed { .. })
+            || matches!(self.gate, Gate::Paused | Gate::InsideToken { .. })
+    }
+
+    /// Whether generation has ended, well or not.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Finished { .. } | Phase::Failed { .. })
+    }
+
+    /// Tokens generated in this run.
+    pub fn generated(&self) -> u64 {
+        self.generated
+    }
+
+    /// Does the next piece of work: a chunk of the prompt, a token, or a layer. Returns the text that came of it.
+    pub fn tick(&mut self) -> String {
+        match self.try_tick() {
+            Ok(text) => text,
+            Err(e) => {
+                self.phase = Phase::Failed { error: e.to_string() };
+                String::new()
+            }
+        }
+    }
+
+    fn try_tick(&mut self) -> Result<String, EngineError> {
+        if self.is_idle() {
+            return Ok(String::new());
+        }
+        if self.gate == Gate::OneLayer {
+            return self.tick_layer();
+        }
+        let text = match self.phase {
+            Phase::Prefill { done } => {
+                self.begin_chunk(done)?;
+                self.engine.finish()?;
+                self.end_chunk(done)?
+            }
+            Phase::Decode { next } => {
+                self.engine.begin(&[next], Logits::Last, StepKind::Decode)?;
+                self.engine.finish()?;
+                self.end_token()?
+            }
+            Phase::Finished { .. } | Phase::Failed { .. } => String::new(),
+        };
+        if self.gate == Gate::OneToken {
+            self.gate = Gate::Paused;
+        }
+        Ok(text)
+    }
+
+    fn tick_layer(&mut self) -> Result<String, EngineError> {
+        if !self.engine.in_step() {
+            match self.phase {
+                Phase::Prefill { done } => self.begin_chunk(done)?,
+                Phase::Decode { next } => self.engine.begin(&[next], Logits::Last, StepKind::Decode)?,
+                _ => return Ok(String::new()),
+            }
+        }
+        if let Progress::AtLayer(next_layer) = self.engine.advance_layer()? {
+            self.gate = Gate::InsideToken { next_layer };
+            return Ok(String::new());
+        }
+        self.gate = Gate::Paused;
+        self.end_step_in_progress()
+    }
+
+    fn end_step_in_progress(&mut self) -> Result<String, EngineError> {
+        match self.phase {
+            Phase::Prefill { done } => self.end_chunk(done),
+            _ => self.end_token(),
+        }
+    }
+
+    /// Completes a token that was stopped between layers.
+    fn leave_token(&mut self) {
+        if !matches!(self.gate, Gate::InsideToken { .. }) {
+            return;
+        }
+        let done = self.engine.finish().and_then(|()| self.end_step_in_progress());
+        if let Err(e) = done {
+            self.phase = Phase::Failed { error: e.to_string() };
+        }
+        self.gate = Gate::Paused;
+    }
+
+    fn chunk_end(&self, done: usize) -> usize {
+        (done + self.options.config.chunk).min(self.prompt_ids.len())
+    }
+
+    fn begin_chunk(&mut self, done: usize) -> Result<(), EngineError> {
+        let end = self.chunk_end(done);
+        let logits = if end == self.prompt_ids.len() { Logits::Last } else { Logits::None };
+        self.engine.begin(&self.prompt_ids[done..end], logits, StepKind::Prefill)
+    }
+
+    fn end_chunk(&mut self, done: usize) -> Result<String, EngineError> {
+        let end = self.chunk_end(done);
+        let last = end == self.prompt_ids.len();
+        let choice = last.then(|| self.engine.sample(&mut self.sampler));
+        let record = self.engine.end_step();
+        let us = record.wall_us();
+        self.stats.add_step(record);
+        self.rates.prefill((end - done) as u32, us);
+        let Some(choice) = choice else {
+            self.phase = Phase::Prefill { done: end };
+            return Ok(String::new());
+        };
+        self.rates.first_token(0.0);
+        Ok(self.accept(choice, us))
+    }
+
+    fn end_token(&mut self) -> Result<String, EngineError> {
+        let choice = self.engine.sample(&mut self.sampler);
+        let record = self.engine.end_step();
+        let (us, bytes) = (record.wall_us(), record.bytes());
+        self.stats.add_step(record);
+        self.rates.decode(us, bytes);
+        self.count_faults();
+        let text = self.accept(choice, us);
+        self.follow_measurement(us);
+        Ok(text)
+    }
+
+    fn count_faults(&mut self) {
+        // Read after every step, so the difference is that step's (and of what ran beside it).
+        let now = self.faults.as_ref().and_then(FaultCounter::read);
+        let before = self.advice.swap_faults(now);
+        self.faults_last_step = now.zip(before).map(|(n, b)| n.minor.saturating_sub(b.minor));
+    }
+
+    /// Takes a sampled token into the run.
+    fn accept(&mut self, choice: crate::engine::Choice, us: f64) -> String {
+        if self.loaded.tokenizer.is_end_of_generation(choice.id) {
+            let text = self.stream.flush();
+            self.end_run("end of text");
+            return text;
+        }
+        let text = self.stream.push(&self.loaded.tokenizer, choice.id);
+        if self.tokens.len() == MAX_TOKENS_SHOWN {
+            self.tokens.pop_front();
+        }
+        self.tokens.push_back(GeneratedToken {
+            id: choice.id,
+            text: text.clone(),
+            prob: choice.prob,
+            us,
+        });
+        self.generated += 1;
+        self.history.push(choice.id);
+        self.phase = Phase::Decode { next: choice.id };
+        if self.options.max_tokens.is_some_and(|max| self.generated >= max) {
+            self.end_run("token limit");
+        } else if self.engine.room() == 0 {
+            self.end_run("context full");
+        }
+        text
+    }
+
+    fn end_run(&mut self, reason: &'static str) {
+        self.phase = Phase::Finished { reason };
+        // A token limit is a wish to stop; the other two are where an endless run turns round.
+        if self.options.endless && reason != "token limit" {
+            self.start_run();
+            self.note(format!("{reason}: started again"));
+        }
+    }
+
+    /// The prompt again, on an empty cache; statistics stay.
+    fn start_run(&mut self) {
+        self.engine.truncate(0);
+        self.sampler.reset();
+        self.stream = StreamState::default();
+        self.tokens.clear();
+        self.history.clear();
+        self.generated = 0;
+        self.phase = Phase::Prefill { done: 0 };
+    }
+
+    /// When the next token is due under the pace, the last one having been due at `due`.
+    pub(super) fn next_due(&self, due: Instant) -> Instant {
+        let now = Instant::now();
+        match (self.options.pace, &self.phase) {
+            (Some(pace), Phase::Decode { .. }) if pace > 0 => {
+                // From the due time, not from now: the pace holds on average. But a long pause is not made up for.
+                let next = due + Duration::from_secs(1) / pace;
+                if next < now { now } else { next }
+            }
+            _ => now,
+        }
+    }
+
+    /// Time spent on a snapshot instead of tokens.
+    pub(super) fn count_overhead(&mut self, spent: Duration) {
+        self.rates.overhead(spent.as_secs_f64() * 1e6);
+    }
+
+    pub(super) fn clear_statistics(&mut self) {
+        self.stats.clear();
+        self.rates.clear();
+    }
+
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        self.message = Some(Message {
+            is_error: false,
+            text: text.into(),
+        });
+    }
+
+    pub(super) fn complain(&mut self, text: impl Into<String>) {
+        self.message = Some(Message {
+            is_error: true,
+            text: text.into(),
+        });
+    }
+
+    /// Obeys a command. Returns `false` for [`Command::Quit`].
+    pub fn obey(&mut self, command: Command) -> bool {
+        self.message = None;
+        match command {
+            Command::Quit => return false,
+            Command::TogglePause => {
+                let paused = matches!(self.gate, Gate::Paused | Gate::InsideToken { .. });
+                self.leave_token();
+                self.gate = if paused { Gate::Running } else { Gate::Paused };
+            }
+            Command::StepToken => {
+                let inside = matches!(self.gate, Gate::InsideToken { .. });
+                self.leave_token();
+                if !inside {
+                    self.gate = Gate::OneToken;
+                }
+            }
+            Command::StepLayer => self.gate = Gate::OneLayer,
+            Command::Restart => self.restart(),
+            Command::NewPrompt(prompt) => self.new_prompt(prompt),
+            Command::ResetStats => {
+                self.clear_statistics();
+                self.note("statistics cleared");
+            }
+            Command::Apply(id) => self.apply(&id),
+            Command::Undo => self.undo(),
+        }
+        true
+    }
+
+    fn restart(&mut self) {
+        if matches!(self.phase, Phase::Failed { .. })
+            && let Err(e) = self.rebuild(self.options.config.clone())
+        {
+            self.complain(e.to_string());
+            return;
+        }
+        self.start_run();
+        self.clear_statistics();
+        self.gate = Gate::Running;
+    }
+
+    fn new_prompt(&mut self, prompt: String) {
+        let ids = encode_prompt(&self.loaded, &prompt, self.options.chat).and_then(|ids| {
+            check_fits(&ids, &self.options.config)?;
+            Ok(ids)
+        });
+        match ids {
+            Ok(ids) => {
+                self.prompt_ids = ids;
+                self.options.prompt = prompt;
+                self.restart();
+            }
+            Err(e) => self.complain(e.to_string()),
+        }
+    }
+
+    /// Replaces the engine by one of another configuration and fills its cache with the run so far.
+    pub(super) fn rebuild(&mut self, config: Config) -> Result<(), EngineError> {
+        self.leave_token();
+        let mut engine = Engine::new(Arc::clone(&self.loaded.model), config.clone(), self.options.clock)?;
+        // The token to decode next is not in the cache yet.
+        let cached: Vec<u32> = self.prompt_ids.iter().chain(&self.history).copied().take(self.engine.past()).collect();
+        if !cached.is_empty() {
+            engine.prefill(&cached)?;
+        }
+        self.engine = engine;
+        self.options.config = config;
+        Ok(())
+    }
+}
+
+/// The ids of a prompt as the model is to see it.
+///
+/// # Errors
+/// `--chat` without a template, a template that fails, or text that cannot be encoded.
+pub fn encode_prompt(loaded: &Loaded, prompt: &str, chat: bool) -> Result<Vec<u32>, SessionError> {
+    let t = &loaded.tokenizer;
+    if !chat {
+        return Ok(t.encode(prompt, true, true)?);
+    }
+    let template = t.chat_template().ok_or(SessionError::NoChatTemplate)?;
+    let special = |id: Option<u32>| id.and_then(|id| t.token_text(id)).unwrap_or_default();
+    let messages = [ChatMessage {
+        role: "user".into(),
+        content: prompt.into(),
+    }];
+    let text = render_chat(template, &messages, special(t.bos()), special(t.eos()), true)?;
+    // Templates write the beginning-of-text token themselves when they want one.
+    Ok(t.encode(&text, false, true)?)
+}
+
+fn check_fits(ids: &[u32], config: &Config) -> Result<(), EngineError> {
+    if ids.is_empty() {
+        return Err(EngineError::Empty);
+    }
+    if ids.len() >= config.n_ctx {
+        return Err(EngineError::ContextFull {
+            needed: ids.len() + 1,
+            n_ctx: config.n_ctx,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The event loop: input first, then signals, drawing and snapshots, on one thread.
+
+use super::state::App;
+use super::terminal::{Guard, restore};
+use super::update::{Message, update};
+use super::view::view;
+use super::{Options, TuiError};
+use crate::session::SessionHandle;
+use crate::session::snapshot::{Command, RunState};
+use crossterm::event::{Event, EventStream};
+use crossterm::queue;
+use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
+use futures_util::StreamExt;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use std::io::{BufWriter, IsTerminal, Stdout, Write, stdin, stdout};
+use std::time::{Duration, Instant};
+
+/// Least time between two frames after a key, so that a held key does not flood a slow terminal.
+const FRAME_AFTER_INPUT: Duration = Duration::from_millis(33);
+/// Least time between two frames of a running model: drawing takes its time from the cores that generate.
+const FRAME_AFTER_SNAPSHOT: Duration = Duration::from_millis(100);
+
+type Screen = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+
+/// Runs the dashboard until the user quits, a signal or the end of the terminal or of the session. The terminal is as
+/// before when it returns, error or not.
+///
+/// # Errors
+/// [`TuiError::NotATerminal`] without a terminal, [`TuiError::SessionEnded`] when the session is gone without having
+/// been told to, [`TuiError::Io`] when the terminal fails.
+pub fn run(handle: SessionHandle, options: &Options) -> Result<(), TuiError> {
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err(TuiError::NotATerminal);
+    }
+    // Before raw mode, so that a failure here leaves the terminal alone.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(drive(handle, options))
+}
+
+async fn drive(mut handle: SessionHandle, options: &Options) -> Result<(), TuiError> {
+    let mut signals = Signals::new()?;
+    let guard = Guard::new()?;
+    let mut screen = open()?;
+    let mut input = EventStream::new();
+    let size = screen.size()?;
+    let first = handle.frames.borrow_and_update().clone();
+    let mut app = options.app(first, Rect::new(0, 0, size.width, size.height));
+    let mut schedule = Schedule::new();
+    while !app.quit {
+        if let Some(suspend) = std::mem::take(&mut app.suspend).then(|| suspend(&mut app)) {
+            suspend?;
+            screen = open()?;
+            schedule.request(Duration::ZERO);
+        }
+        let message = tokio::select! {
+            biased;
+            event = input.next() => match event {
+                Some(Ok(event)) => translate(event),
+                // The terminal is gone.
+                Some(Err(_)) | None => break,
+            },
+            () = signals.next() => break,
+            () = schedule.due() => {
+                draw(&mut screen, &app)?;
+                schedule.drawn();
+                continue;
+            }
+            changed = handle.frames.changed() => {
+                if changed.is_err() {
+                    drop(guard);
+                    return Err(session_ended(&app));
+                }
+                Some(Message::Snapshot(handle.frames.borrow_and_update().clone()))
+            }
+        };
+        let Some(message) = message else { continue };
+        let from_session = matches!(message, Message::Snapshot(_));
+        if !(from_session && app.frozen()) {
+            schedule.request(if from_session {
+                FRAME_AFTER_SNAPSHOT
+            } else {
+                FRAME_AFTER_INPUT
+            });
+        }
+        for command in update(&mut app, message) {
+            if handle.commands.send(command).is_err() && !app.quit {
+                drop(guard);
+                return Err(session_ended(&app));
+            }
+        }
+    }
+    // A session that has ended already needs no word of it.
+    let _ = handle.commands.send(Command::Quit);
+    drop(guard);
+    Ok(())
+}
+
+fn open() -> Result<Screen, TuiError> {
+    let mut screen = Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(
+        1 << 16,
+        stdout(),
+    )))?;
+    screen.clear()?;
+    Ok(screen)
+}
+
+fn draw(screen: &mut Screen, app: &App) -> Result<(), TuiError> {
+    queue!(screen.backend_mut(), BeginSynchronizedUpdate)?;
+    screen.draw(|frame| view(app, frame))?;
+    queue!(screen.backend_mut(), EndSynchronizedUpdate)?;
+    Write::flush(screen.backend_mut())?;
+    Ok(())
+}
+
+fn translate(event: Event) -> Option<Message> {
+    match event {
+        Event::Key(key) => Some(Message::Key(key)),
+        Event::Mouse(mouse) => Some(Message::Mouse(mouse)),
+        Event::Paste(text) => Some(Message::Paste(text)),
+        Event::Resize(width, height) => Some(Message::Resize(width, height)),
+        Event::FocusGained | Event::FocusLost => None,
+    }
+}
+
+fn session_ended(app: &App) -> TuiError {
+    let why = match &app.snapshot().state {
+        RunState::Failed { error } => super::text::sanitise(error, false),
+        _ => "it gave no reason".into(),
+    };
+    TuiError::SessionEnded(why)
+}
+
+/// Gives the terminal back, stops the process until it is continued, and takes the terminal again.
+fn suspend(app: &mut App) -> Result<(), TuiError> {
+    restore();
+    // The whole process group, as the terminal's own Ctrl-Z would: a `cargo run` above us must stop too.
+    let stopped = std::process::Command::new("kill")
+        .args(["-TSTP", "0"])
+        .status();
+    if !stopped.is_ok_and(|s| s.success()) {
+        app.notice = Some("cannot suspend here: the `kill` command did not work".into());
+    }
+    // The guard of the caller restores again at the end.
+    std::mem::forget(Guard::new()?);
+    let (width, height) = crossterm::terminal::size()?;
+    update(app, Message::Resize(width, height));
+    Ok(())
+}
+
+/// When to draw next.
+struct Schedule {
+    last: Instant,
+    next: Option<Instant>,
+}
+
+impl Schedule {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            last: now,
+            next: Some(now),
+        }
+    }
+
+    /// Asks for a frame at least `gap` after the last one; an earlier request stands.
+    fn request(&mut self, gap: Duration) {
+        let at = self.last + gap;
+        self.next = Some(self.next.map_or(at, |n| n.min(at)));
+    }
+
+    fn drawn(&mut self) {
+        self.last = Instant::now();
+        self.next = None;
+    }
+
+    /// Resolves when a frame is due; never while nothing is asked for.
+    async fn due(&self) {
+        match self.next {
+            Some(at) => tokio::time::sleep_until(at.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Signals that end the program with the terminal restored.
+#[cfg(unix)]
+struct Signals([tokio::signal::unix::Signal; 3]);
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self([
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+            signal(SignalKind::interrupt())?,
+        ]))
+    }
+
+    async fn next(&mut self) {
+        let [terminate, hangup, interrupt] = &mut self.0;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,544 @@
+//! Keys as data: which key does what, in which words. The help window, the footer and the dispatch all read this table.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// What a key can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Pause or go on.
+    Pause,
+    /// Run one token, then pause.
+    StepToken,
+    /// Run one layer, then pause.
+    StepLayer,
+    /// Run the prompt again.
+    Restart,
+    /// Open the prompt editor.
+    EditPrompt,
+    /// Clear statistics.
+    ResetStats,
+    /// Apply the selected recommendation.
+    Apply,
+    /// Undo the last applied recommendation.
+    Undo,
+    /// Focus the next panel.
+    FocusNext,
+    /// Focus the previous panel.
+    FocusPrevious,
+    /// Focus the panel with this index, from 0.
+    Focus(u8),
+    /// Show the focused panel full screen, or go back.
+    Zoom,
+    /// Close what is open: help, zoom, message.
+    Back,
+    /// Move the cursor or scroll by this many rows.
+    Move(i16),
+    /// Move sideways (layer cursor).
+    MoveSide(i16),
+    /// One page up (-1) or down (1).
+    Page(i16),
+    /// First row.
+    First,
+    /// Last row; text follows its end again.
+    Last,
+    /// Sort by the next column.
+    SortNext,
+    /// Reverse the sort order.
+    SortReverse,
+    /// Brick table of decode steps or of prefill chunks.
+    Phase,
+    /// Stop or go on taking snapshots, while generation goes on.
+    Freeze,
+    /// Open or close help.
+    Help,
+    /// Suspend to the shell.
+    Suspend,
+    /// Leave.
+    Quit,
+}
+
+/// A key with its modifiers. For characters the case carries Shift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// The key.
+    pub code: KeyCode,
+    /// Whether Ctrl is held.
+    pub ctrl: bool,
+}
+
+impl Key {
+    /// Whether `event` is this key.
+    pub fn matches(self, event: &KeyEvent) -> bool {
+        let ctrl = event.modifiers.contains(KeyModifiers::CONTROL);
+        let alt = event
+            .modifiers
+            .intersects(KeyModifiers::ALT | KeyModifiers::SUPER | KeyModifiers::META);
+        // Terminals differ in whether Shift-Tab is BackTab or Tab with a modifier.
+        let code = match event.code {
+            KeyCode::Tab if event.modifiers.contains(KeyModifiers::SHIFT) => KeyCode::BackTab,
+            code => code,
+        };
+        code == self.code && ctrl == self.ctrl && !alt
+    }
+
+    /// The event a terminal sends for this key.
+    pub fn event(self) -> KeyEvent {
+        KeyEvent::new(
+            self.code,
+            if self.ctrl {
+                KeyModifiers::CONTROL
+            } else {
+                KeyModifiers::NONE
+            },
+        )
+    }
+
+    /// Name for help and footer.
+    pub fn label(self) -> String {
+        let name = match self.code {
+            KeyCode::Char(' ') => "Space".into(),
+            KeyCode::Char(c) if self.ctrl => c.to_uppercase().to_string(),
+            KeyCode::Char(c) => c.to_string(),
+            KeyCode::BackTab => "Shift-Tab".into(),
+            KeyCode::Esc => "Esc".into(),
+            KeyCode::PageUp => "PgUp".into(),
+            KeyCode::PageDown => "PgDn".into(),
+            code => format!("{code:?}"),
+        };
+        if self.ctrl {
+            format!("Ctrl-{name}")
+        } else {
+            name
+        }
+    }
+}
+
+/// Headings of the help window, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Controlling the run.
+    Run,
+    /// Panels.
+    Panels,
+    /// Moving and sorting.
+    Move,
+    /// Recommendations.
+    Advice,
+    /// The program.
+    Program,
+}
+
+impl Group {
+    /// All groups, in the order of the help window.
+    pub const ALL: [Group; 5] = [
+        Group::Run,
+        Group::Panels,
+        Group::Move,
+        Group::Advice,
+        Group::Program,
+    ];
+
+    /// Heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Run => "Run",
+            Self::Panels => "Panels",
+            Self::Move => "Move and sort",
+            Self::Advice => "Recommendations",
+            Self::Program => "Program",
+        }
+    }
+}
+
+/// One line of the keymap: any of `keys` does `action`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Binding {
+    /// What it does.
+    pub action: Action,
+    /// Keys that do it; the first is shown in the footer.
+    pub keys: Vec<Key>,
+    /// What it does, in words, for help.
+    pub help: &'static str,
+    /// One word for the footer; `None` keeps it out of there.
+    pub short: Option<&'static str>,
+    /// Heading in help.
+    pub group: Group,
+}
+
+/// All bindings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Keymap {
+    /// In the order of help and footer.
+    pub bindings: Vec<Binding>,
+}
+
+impl Keymap {
+    /// What `event` does, if anything.
+    pub fn action(&self, event: &KeyEvent) -> Option<Action> {
+        self.bindings
+            .iter()
+            .find(|b| b.keys.iter().any(|k| k.matches(event)))
+            .map(|b| b.action)
+    }
+
+    /// Label of the first key bound to `action`.
+    pub fn label(&self, action: Action) -> Option<String> {
+        self.bindings
+            .iter()
+            .find(|b| b.action == action)?
+            .keys
+            .first()
+            .map(|k| k.label())
+    }
+}
+
+impl Default for Keymap {
+    fn default() -> Self {
+        use Action as A;
+        use Group as G;
+        let ch = |c| Key {
+            code: KeyCode::Char(c),
+            ctrl: false,
+        };
+        let ctrl = |c| Key {
+            code: KeyCode::Char(c),
+            ctrl: true,
+        };
+        let key = |code| Key { code, ctrl: false };
+        let bind = |action, keys: &[Key], short, group, help| Binding {
+            action,
+            keys: keys.to_vec(),
+            help,
+            short,
+            group,
+        };
+        let mut bindings = vec![
+            bind(
+                A::Pause,
+                &[ch(' ')],
+                Some("pause"),
+                G::Run,
+                "pause, or go on",
+            ),
+            bind(
+                A::StepToken,
+                &[ch('n'), ch('s')],
+                Some("token"),
+                G::Run,
+                "run one token, then pause",
+            ),
+            bind(
+                A::StepLayer,
+                &[ch('N')],
+                Some("layer"),
+                G::Run,
+                "run one layer, then pause inside the token",
+            ),
+            bind(
+                A::EditPrompt,
+                &[ch('p'), ch('i')],
+                Some("prompt"),
+                G::Run,
+                "type a new prompt",
+            ),
+            bind(
+                A::Restart,
+                &[ch('r')],
+                Some("restart"),
+                G::Run,
+                "run the same prompt again",
+            ),
+            bind(
+                A::ResetStats,
+                &[ch('c')],
+                None,
+                G::Run,
+                "clear the statistics, keep generating",
+            ),
+            bind(
+                A::Freeze,
+                &[ch('f')],
+                None,
+                G::Run,
+                "freeze the display while generation goes on",
+            ),
+            bind(
+                A::Apply,
+                &[ch('a')],
+                Some("apply"),
+                G::Advice,
+                "apply the selected recommendation and measure it",
+            ),
+            bind(
+                A::Undo,
+                &[ch('u')],
+                Some("undo"),
+                G::Advice,
+                "undo the last applied recommendation",
+            ),
+            bind(
+                A::Zoom,
+                &[ch('z'), key(KeyCode::Enter)],
+                Some("zoom"),
+                G::Panels,
+                "focused panel full screen, or back",
+            ),
+            bind(
+                A::SortNext,
+                &[ch('o')],
+                Some("sort"),
+                G::Move,
+                "sort bricks by the next column (or click its title)",
+            ),
+            bind(
+                A::SortReverse,
+                &[ch('O')],
+                None,
+                G::Move,
+                "reverse the sort order (or click the title again)",
+            ),
+            bind(
+                A::Phase,
+                &[ch('d')],
+                None,
+                G::Move,
+                "brick table of decode steps or of prefill chunks",
+            ),
+            bind(
+                A::FocusNext,
+                &[key(KeyCode::Tab)],
+                None,
+                G::Panels,
+                "focus the next panel",
+            ),
+            bind(
+                A::FocusPrevious,
+                &[key(KeyCode::BackTab)],
+                None,
+                G::Panels,
+                "focus the previous panel",
+            ),
+        ];
+        for (i, panel) in super::state::Panel::ALL.iter().enumerate() {
+            let digit = char::from_digit(i as u32 + 1, 10).unwrap_or('1');
+            bindings.push(bind(
+                A::Focus(i as u8),
+                &[ch(digit)],
+                None,
+                G::Panels,
+                panel.help(),
+            ));
+        }
+        bindings.extend([
+            bind(
+                A::Back,
+                &[key(KeyCode::Esc)],
+                None,
+                G::Panels,
+                "close help, zoom or message",
+            ),
+            bind(
+                A::Move(-1),
+                &[ch('k'), key(KeyCode::Up)],
+                None,
+                G::Move,
+                "up",
+            ),
+            bind(
+                A::Move(1),
+                &[ch('j'), key(KeyCode::Down)],
+                None,
+                G::Move,
+                "down",
+            ),
+            bind(
+                A::MoveSide(-1),
+                &[ch('h'), key(KeyCode::Left)],
+                None,
+                G::Move,
+                "previous layer",
+            ),
+            bind(
+                A::MoveSide(1),
+                &[ch('l'), key(KeyCode::Right)],
+                None,
+                G::Move,
+                "next layer",
+            ),
+            bind(
+                A::Page(-1),
+                &[key(KeyCode::PageUp), ctrl('b')],
+                None,
+                G::Move,
+                "one page up",
+            ),
+            bind(
+                A::Page(1),
+                &[key(KeyCode::PageDown), ctrl('f')],
+                None,
+                G::Move,
+                "one page down",
+            ),
+            bind(
+                A::First,
+                &[ch('g'), key(KeyCode::Home)],
+                None,
+                G::Move,
+                "to the start",
+            ),
+            bind(
+                A::Last,
+                &[ch('G'), key(KeyCode::End)],
+                None,
+                G::Move,
+                "to the end (the text follows again)",
+            ),
+            bind(
+                A::Help,
+                &[ch('?'), key(KeyCode::F(1))],
+                Some("help"),
+                G::Program,
+                "this help",
+            ),
+            bind(
+                A::Quit,
+                &[ch('q'), ctrl('c')],
+                Some("quit"),
+                G::Program,
+                "quit",
+            ),
+        ]);
+        if cfg!(unix) {
+            bindings.push(bind(
+                A::Suspend,
+                &[ctrl('z')],
+                None,
+                G::Program,
+                "suspend to the shell (fg comes back)",
+            ));
+        }
+        Self { bindings }
+    }
+}
+
+/// What a key does while the prompt editor is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EditAction {
+    /// Start the run with the prompt.
+    Send,
+    /// Close without a change.
+    Cancel,
+    /// Insert a line feed.
+    NewLine,
+    /// Take over the prompt of the run.
+    Recall,
+    /// One character left.
+    Left,
+    /// One character right.
+    Right,
+    /// To the start.
+    Home,
+    /// To the end.
+    End,
+    /// Delete before the cursor.
+    Backspace,
+    /// Delete under the cursor.
+    Delete,
+    /// Delete the word before the cursor.
+    DeleteWord,
+    /// Delete everything before the cursor.
+    DeleteToStart,
+    /// Delete everything after the cursor.
+    DeleteToEnd,
+    /// Leave the program.
+    Quit,
+}
+
+/// Keys of the prompt editor with their description; every other character is typed.
+pub fn editor_bindings() -> Vec<(EditAction, Vec<Key>, &'static str)> {
+    use EditAction as E;
+    let ctrl = |c| Key {
+        code: KeyCode::Char(c),
+        ctrl: true,
+    };
+    let key = |code| Key { code, ctrl: false };
+    vec![
+        (E::Send, vec![key(KeyCode::Enter)], "send"),
+        (E::Cancel, vec![key(KeyCode::Esc)], "cancel"),
+        (E::NewLine, vec![ctrl('j')], "new line"),
+        (
+            E::Recall,
+            vec![key(KeyCode::Up), ctrl('p')],
+            "take over the current prompt",
+        ),
+        (E::Left, vec![key(KeyCode::Left), ctrl('b')], "left"),
+        (E::Right, vec![key(KeyCode::Right), ctrl('f')], "right"),
+        (E::Home, vec![key(KeyCode::Home), ctrl('a')], "to the start"),
+        (E::End, vec![key(KeyCode::End), ctrl('e')], "to the end"),
+        (
+            E::Backspace,
+            vec![key(KeyCode::Backspace), ctrl('h')],
+            "delete before the cursor",
+        ),
+        (
+            E::Delete,
+            vec![key(KeyCode::Delete), ctrl('d')],
+            "delete under the cursor",
+        ),
+        (
+            E::DeleteWord,
+            vec![ctrl('w')],
+            "delete the word before the cursor",
+        ),
+        (E::DeleteToStart, vec![ctrl('u')], "delete to the start"),
+        (E::DeleteToEnd, vec![ctrl('k')], "delete to the end"),
+        (E::Quit, vec![ctrl('c')], "quit cbtop"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_bound_twice() {
+        let mut seen: Vec<Key> = Vec::new();
+        for key in Keymap::default().bindings.into_iter().flat_map(|b| b.keys) {
+            assert!(!seen.contains(&key), "{} is bound twice", key.label());
+            seen.push(key);
+        }
+    }
+
+    #[test]
+    fn every_key_in_the_table_does_its_action() {
+        let map = Keymap::default();
+        for binding in &map.bindings {
+            assert!(!binding.help.is_empty());
+            for key in &binding.keys {
+                assert_eq!(
+                    map.action(&key.event()),
+                    Some(binding.action),
+                    "{}",
+                    key.label()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn shift_and_alt() {
+        let map = Keymap::default();
+        assert_eq!(
+            map.action(&KeyEvent::new(KeyCode::Char('N'), KeyModifiers::SHIFT)),
+            Some(Action::StepLayer)
+        );
+        assert_eq!(
+            map.action(&KeyEvent::new(KeyCode::Tab, KeyModifiers::SHIFT)),
+            Some(Action::FocusPrevious)
+        );
+        assert_eq!(
+            map.action(&KeyEvent::new(KeyCode::Char('q'), KeyModifiers::ALT)),
+            None
+        );
+    }
+}

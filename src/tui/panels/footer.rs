@@ -1,0 +1,124 @@
+//! The last two lines: what happened or what bounds the step, and the keys.
+
+use super::chrome::{self, Part};
+use crate::session::snapshot::RunState;
+use crate::tui::keymap::Action;
+use crate::tui::state::App;
+use crate::tui::text::{fit, sanitise};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+/// Draws the status line: the dashboard's own notice, the session's message, why the run ended, or the verdict.
+pub fn render_status(app: &App, area: Rect, buf: &mut Buffer) {
+    let theme = &app.theme;
+    let (mark, text, style) = status(app);
+    let text = fit(
+        &sanitise(&text, theme.glyphs.ascii),
+        usize::from(area.width).saturating_sub(4),
+        theme.glyphs.ellipsis,
+    );
+    let line = Line::from(vec![
+        Span::styled(format!(" {mark} "), style),
+        Span::styled(text, style),
+    ]);
+    chrome::put(&line, area, buf);
+}
+
+fn status(app: &App) -> (&'static str, String, Style) {
+    let theme = &app.theme;
+    let [running, paused, finished, failed, _] = theme.glyphs.state;
+    if let Some(notice) = &app.notice {
+        return (theme.glyphs.pointer, notice.clone(), theme.warn);
+    }
+    if let Some(message) = app.message() {
+        return if message.is_error {
+            (failed, message.text.clone(), theme.bad)
+        } else {
+            (theme.glyphs.pointer, message.text.clone(), theme.good)
+        };
+    }
+    let key = |action| app.keymap.label(action).unwrap_or_default();
+    let again = format!(
+        "{} runs it again, {} takes a new prompt",
+        key(Action::Restart),
+        key(Action::EditPrompt)
+    );
+    match &app.snapshot().state {
+        RunState::Failed { error } => (failed, format!("failed: {error}; {again}"), theme.bad),
+        RunState::Finished { reason } => {
+            (finished, format!("finished: {reason}; {again}"), theme.warn)
+        }
+        RunState::PausedAtLayer { next_layer } => {
+            let text = format!(
+                "paused inside a token, before layer {next_layer} of {}; {} one layer, {} the rest of the token, {} goes on",
+                app.snapshot().model.n_layers,
+                key(Action::StepLayer),
+                key(Action::StepToken),
+                key(Action::Pause)
+            );
+            (paused, text, theme.warn)
+        }
+        RunState::Paused => {
+            let text = format!(
+                "paused; {} goes on, {} runs one token, {} one layer",
+                key(Action::Pause),
+                key(Action::StepToken),
+                key(Action::StepLayer)
+            );
+            (paused, text, theme.warn)
+        }
+        RunState::Prefill { done, total } => (
+            running,
+            format!("reading the prompt: {done} of {total} tokens"),
+            theme.good,
+        ),
+        RunState::Decode => match &app.snapshot().critical_path {
+            Some(path) => (theme.glyphs.pointer, path.verdict.clone(), theme.strong),
+            None => (running, "generating".into(), theme.good),
+        },
+    }
+}
+
+/// Draws the main keys, help and quit always among them.
+pub fn render_keys(app: &App, area: Rect, buf: &mut Buffer) {
+    let theme = &app.theme;
+    let paused = matches!(
+        app.snapshot().state,
+        RunState::Paused | RunState::PausedAtLayer { .. }
+    );
+    let parts: Vec<Part> = app
+        .keymap
+        .bindings
+        .iter()
+        .enumerate()
+        .filter_map(|(i, b)| {
+            let word = match b.action {
+                Action::Pause if paused => "go on",
+                _ => b.short?,
+            };
+            let rank = if matches!(b.action, Action::Help | Action::Quit) {
+                1
+            } else {
+                2 + i as u8
+            };
+            let key = b.keys.first()?.label();
+            Some(Part::new(
+                rank,
+                vec![
+                    Span::styled(key, theme.accent),
+                    Span::raw(" "),
+                    Span::styled(word, theme.dim),
+                ],
+            ))
+        })
+        .collect();
+    let mut line = chrome::join(
+        parts,
+        &Span::raw("  "),
+        usize::from(area.width).saturating_sub(1),
+    );
+    line.spans.insert(0, Span::raw(" "));
+    chrome::put(&line, area, buf);
+}

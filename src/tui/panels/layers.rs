@@ -1,0 +1,272 @@
+//! Time per layer as a strip of cells: colour and height of the glyph both carry the value.
+
+use super::chrome;
+use crate::session::snapshot::{LayerRow, RunState};
+use crate::tui::format::{Scale, micros, number};
+use crate::tui::state::{App, Panel};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use ratatui::text::{Line, Span};
+
+/// Columns for the names and the means of the rows.
+const NAME: u16 = 10;
+const MEAN: u16 = 10;
+
+type Part = (&'static str, fn(&LayerRow) -> f64);
+const PARTS: [Part; 6] = [
+    ("total", |l| l.us_per_step),
+    ("attention", |l| l.attention_us),
+    ("ffn", |l| l.ffn_us),
+    ("norm", |l| l.norm_us),
+    ("sync", |l| l.sync_us),
+    ("last step", |l| l.last_us),
+];
+
+/// How cells lie in a strip: `width` columns each, `layers` layers each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Grid {
+    x: u16,
+    width: u16,
+    layers: usize,
+}
+
+fn grid(area: Rect, count: usize) -> Grid {
+    let count = count.max(1);
+    let room = usize::from(area.width.saturating_sub(NAME + MEAN)).max(1);
+    Grid {
+        x: area.x + NAME.min(area.width),
+        width: (room / count).clamp(1, 6) as u16,
+        layers: count.div_ceil(room),
+    }
+}
+
+/// The layer drawn at a position of the panel.
+pub fn layer_at(app: &App, area: Rect, at: Position) -> Option<usize> {
+    let count = app.snapshot().layers.len();
+    let inner = chrome::inner(area);
+    let grid = grid(inner, count);
+    let cell = usize::from(at.x.checked_sub(grid.x)? / grid.width.max(1));
+    Some(cell * grid.layers).filter(|layer| inner.contains(at) && *layer < count)
+}
+
+/// Draws the panel.
+pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
+    let layers = &app.snapshot().layers;
+    let inner = chrome::panel(app, Panel::Layers, area, buf, heading(app), legend(app));
+    if layers.is_empty() {
+        chrome::put(
+            &Line::styled("no decode step has been timed yet", app.theme.dim),
+            inner,
+            buf,
+        );
+        return;
+    }
+    let grid = grid(inner, layers.len());
+    let mut parts = PARTS
+        .iter()
+        .filter(|(_, value)| layers.iter().any(|l| value(l) > 0.0))
+        .collect::<Vec<_>>();
+    let height = usize::from(inner.height);
+    let with_index = height >= 2;
+    let with_detail = height >= 3;
+    parts.truncate(
+        height
+            .saturating_sub(usize::from(with_index) + usize::from(with_detail))
+            .max(1),
+    );
+    for (line, part) in parts.iter().enumerate() {
+        strip(app, part, grid, chrome::row(inner, line), buf);
+    }
+    if with_index {
+        index(app, grid, chrome::row(inner, parts.len()), buf);
+    }
+    if with_detail {
+        let line = if app.zoomed {
+            parts.len() + 2
+        } else {
+            parts.len() + 1
+        };
+        chrome::put(&detail(app), chrome::row(inner, line), buf);
+    }
+}
+
+/// Values of the cells, the largest of each cell's layers.
+fn cells(layers: &[LayerRow], grid: Grid, value: fn(&LayerRow) -> f64) -> Vec<f64> {
+    layers
+        .chunks(grid.layers.max(1))
+        .map(|c| c.iter().map(value).fold(0.0, f64::max))
+        .collect()
+}
+
+fn range(values: &[f64]) -> (f64, f64) {
+    let finite = || values.iter().copied().filter(|v| v.is_finite());
+    let high = finite().fold(0.0, f64::max);
+    (finite().fold(high, f64::min), high)
+}
+
+fn strip(app: &App, (name, value): &Part, grid: Grid, line: Rect, buf: &mut Buffer) {
+    let theme = &app.theme;
+    let layers = &app.snapshot().layers;
+    let values = cells(layers, grid, *value);
+    let (low, high) = range(&values);
+    let ellipsis = theme.glyphs.ellipsis;
+    buf.set_stringn(
+        line.x,
+        line.y,
+        chrome::left(name, NAME.into(), ellipsis),
+        line.width.into(),
+        theme.dim,
+    );
+    let marked = marked(app, grid);
+    for (i, v) in values.iter().enumerate() {
+        let x = usize::from(grid.x) + i * usize::from(grid.width);
+        let Ok(x) = u16::try_from(x) else { break };
+        if x + grid.width > line.right() {
+            break;
+        }
+        // Layers that differ by less than a hundredth are the same: noise is not drawn as a pattern.
+        let even = high - low <= 0.01 * high;
+        let (glyph, mut style) = theme.heat(if even { 0.5 } else { (v - low) / (high - low) });
+        if marked == Some(i) {
+            style = style.patch(theme.selected);
+        }
+        // A gap keeps wide cells apart.
+        let filled = if grid.width >= 3 {
+            grid.width - 1
+        } else {
+            grid.width
+        };
+        buf.set_string(x, line.y, glyph.repeat(filled.into()), style);
+    }
+    let mean = layers.iter().map(value).sum::<f64>() / layers.len().max(1) as f64;
+    let x = grid.x.saturating_add(values.len() as u16 * grid.width);
+    if x + MEAN <= line.right() {
+        let text = micros(mean, theme.glyphs.micro);
+        buf.set_stringn(
+            x,
+            line.y,
+            chrome::right(&text, usize::from(MEAN), ellipsis),
+            MEAN.into(),
+            theme.strong,
+        );
+    }
+}
+
+/// The cell under the cursor, else the one the run is paused before.
+fn marked(app: &App, grid: Grid) -> Option<usize> {
+    let layer = match (app.layer_cursor, &app.snapshot().state) {
+        (Some(at), _) if app.focus == Panel::Layers => at,
+        (_, RunState::PausedAtLayer { next_layer }) => *next_layer as usize,
+        _ => return None,
+    };
+    Some(layer / grid.layers.max(1))
+}
+
+fn index(app: &App, grid: Grid, line: Rect, buf: &mut Buffer) {
+    let theme = &app.theme;
+    buf.set_stringn(line.x, line.y, "layer", line.width.into(), theme.dim);
+    let cells = app.snapshot().layers.len().div_ceil(grid.layers.max(1));
+    let every = [1, 2, 5, 10, 20, 50]
+        .into_iter()
+        .find(|n| n * usize::from(grid.width) >= 4)
+        .unwrap_or(50);
+    for i in (0..cells).step_by(every) {
+        let x = usize::from(grid.x) + i * usize::from(grid.width);
+        let Ok(x) = u16::try_from(x) else { break };
+        if x < line.right() {
+            let room = usize::from(line.right() - x);
+            buf.set_stringn(x, line.y, (i * grid.layers).to_string(), room, theme.dim);
+        }
+    }
+}
+
+/// One layer in words: the one under the cursor, else the slowest.
+fn detail(app: &App) -> Line<'static> {
+    let theme = &app.theme;
+    let layers = &app.snapshot().layers;
+    let slowest = || {
+        layers
+            .iter()
+            .enumerate()
+            .max_by(|(_, a), (_, b)| a.us_per_step.total_cmp(&b.us_per_step))
+            .map(|(i, _)| i)
+    };
+    let (label, at) = match app.layer_cursor.filter(|at| *at < layers.len()) {
+        Some(at) if app.focus == Panel::Layers => ("layer", Some(at)),
+        _ => ("slowest: layer", slowest()),
+    };
+    let Some(l) = at.and_then(|at| layers.get(at)) else {
+        return Line::default();
+    };
+    let scale = Scale::time(l.us_per_step.max(l.last_us), theme.glyphs.micro);
+    let show = |v: f64| scale.show(Some(v));
+    Line::from(vec![
+        Span::styled(format!("{label} {} ", l.layer), theme.strong),
+        Span::raw(format!("{} {}", show(l.us_per_step), scale.unit)),
+        Span::styled(
+            format!(
+                " = attention {} + ffn {} + norm {} + sync {}; last step {} {}",
+                show(l.attention_us),
+                show(l.ffn_us),
+                show(l.norm_us),
+                show(l.sync_us),
+                show(l.last_us),
+                scale.unit
+            ),
+            theme.dim,
+        ),
+    ])
+}
+
+fn heading(app: &App) -> Line<'static> {
+    let theme = &app.theme;
+    let n = app.snapshot().layers.len();
+    match app.snapshot().state {
+        RunState::PausedAtLayer { next_layer } => Line::styled(
+            format!(
+                " paused before layer {next_layer} of {} ",
+                app.snapshot().model.n_layers
+            ),
+            theme.warn,
+        ),
+        _ if n > 0 => Line::styled(
+            format!(" {n} layers, {} of each a token ", theme.glyphs.micro),
+            theme.dim,
+        ),
+        _ => Line::default(),
+    }
+}
+
+/// The ramp with the times at its ends and how far they are apart.
+fn legend(app: &App) -> Line<'static> {
+    let theme = &app.theme;
+    let values: Vec<f64> = app
+        .snapshot()
+        .layers
+        .iter()
+        .map(|l| l.us_per_step)
+        .collect();
+    let (low, high) = range(&values);
+    if high <= 0.0 {
+        return Line::default();
+    }
+    let mut spans = vec![Span::styled(
+        format!(" fastest {} ", micros(low, theme.glyphs.micro)),
+        theme.dim,
+    )];
+    let steps = theme.glyphs.ramp.len().saturating_sub(1).max(1);
+    spans.extend((0..steps).map(|i| {
+        let (glyph, style) = theme.heat((i as f64 + 0.5) / steps as f64);
+        Span::styled(glyph, style)
+    }));
+    let apart = if low > 0.0 {
+        format!(" (+{}%)", number((high / low - 1.0) * 100.0, 0))
+    } else {
+        String::new()
+    };
+    spans.push(Span::styled(
+        format!(" slowest {}{apart} ", micros(high, theme.glyphs.micro)),
+        theme.dim,
+    ));
+    Line::from(spans)
+}

@@ -1,0 +1,206 @@
+//! What bounds a decode step, and what twice as fast a brick would bring.
+
+use super::chrome;
+use crate::session::snapshot::{CriticalNode, CriticalPath};
+use crate::tui::format::{Scale, number, percent, tok_s};
+use crate::tui::state::{App, Panel};
+use crate::tui::text::{sanitise, wrap};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+/// Columns with their widths, most important first; they are drawn in [`ORDER`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Brick,
+    Time,
+    Share,
+    If2x,
+    Bound,
+    Bandwidth,
+    Intensity,
+    Bar,
+}
+
+const PRIORITY: [(Field, usize); 8] = [
+    (Field::Brick, 13),
+    (Field::Share, 7),
+    (Field::If2x, 10),
+    (Field::Time, 9),
+    (Field::Bound, 9),
+    (Field::Bandwidth, 7),
+    (Field::Bar, 10),
+    (Field::Intensity, 8),
+];
+const ORDER: [Field; 8] = [
+    Field::Brick,
+    Field::Time,
+    Field::Share,
+    Field::Bar,
+    Field::Bound,
+    Field::Bandwidth,
+    Field::Intensity,
+    Field::If2x,
+];
+
+/// Draws the panel.
+pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
+    let theme = &app.theme;
+    let Some(path) = &app.snapshot().critical_path else {
+        let inner = chrome::panel(
+            app,
+            Panel::Path,
+            area,
+            buf,
+            Line::default(),
+            Line::default(),
+        );
+        chrome::put(
+            &Line::styled("waits for the first decode steps", theme.dim),
+            inner,
+            buf,
+        );
+        return;
+    };
+    let scale = Scale::time(path.length_us, theme.glyphs.micro);
+    let heading = Line::styled(
+        format!(
+            " {} {} a token ",
+            scale.show(Some(path.length_us)),
+            scale.unit
+        ),
+        theme.dim,
+    );
+    let legend = Line::styled(
+        format!(
+            " 2{}: if this brick took half the time ",
+            theme.glyphs.times
+        ),
+        theme.dim,
+    );
+    let inner = chrome::panel(app, Panel::Path, area, buf, heading, legend);
+    let verdict = sanitise(&path.verdict, theme.glyphs.ascii);
+    let lines = wrap(&verdict, inner.width.into());
+    let room = usize::from(inner.height);
+    // The table keeps its title and two rows.
+    let sentence = lines
+        .len()
+        .min(room.saturating_sub(3))
+        .max(usize::from(room > 0));
+    for (i, range) in lines.into_iter().take(sentence).enumerate() {
+        let text = verdict.get(range).unwrap_or_default().to_string();
+        chrome::put(
+            &Line::styled(text, theme.strong),
+            chrome::row(inner, i),
+            buf,
+        );
+    }
+    table(app, path, scale, inner, sentence, buf);
+}
+
+fn table(app: &App, path: &CriticalPath, scale: Scale, inner: Rect, from: usize, buf: &mut Buffer) {
+    let theme = &app.theme;
+    let mut left = usize::from(inner.width);
+    let mut fields = Vec::new();
+    for (field, width) in PRIORITY {
+        if width > left {
+            break;
+        }
+        left -= width;
+        fields.push((field, width));
+    }
+    fields.sort_by_key(|(f, _)| ORDER.iter().position(|o| o == f));
+    for (field, width) in &mut fields {
+        if *field == Field::Bar {
+            *width += left.min(20);
+        }
+    }
+    let titles: Vec<Span> = fields
+        .iter()
+        .map(|(f, w)| Span::styled(title(app, *f, *w, scale), theme.dim))
+        .collect();
+    chrome::put(&Line::from(titles), chrome::row(inner, from), buf);
+    let rows = usize::from(inner.height).saturating_sub(from + 1);
+    let cursor = app.path_cursor.min(path.nodes.len().saturating_sub(1));
+    let top = chrome::scroll_to(cursor, rows);
+    let largest = path.nodes.iter().map(|n| n.share).fold(0.0, f64::max);
+    for (i, node) in path.nodes.iter().enumerate().skip(top).take(rows) {
+        let line = chrome::row(inner, from + 1 + i - top);
+        let spans: Vec<Span> = fields
+            .iter()
+            .flat_map(|(f, w)| cell(app, *f, *w, node, scale, largest))
+            .collect();
+        chrome::put(&Line::from(spans), line, buf);
+        if app.focus == Panel::Path && i == cursor {
+            buf.set_style(line, theme.selected);
+        }
+    }
+}
+
+fn title(app: &App, field: Field, width: usize, scale: Scale) -> String {
+    let g = &app.theme.glyphs;
+    match field {
+        Field::Brick => chrome::left("brick", width, ""),
+        Field::Bar => " ".repeat(width),
+        Field::Time => chrome::right(scale.unit, width, ""),
+        Field::Share => chrome::right("share", width, ""),
+        Field::Bound => chrome::left("  limit", width, ""),
+        Field::Bandwidth => chrome::right("GB/s", width, ""),
+        Field::Intensity => chrome::right("FLOP/B", width, ""),
+        Field::If2x => chrome::right(&format!("2{} tok/s", g.times), width, ""),
+    }
+}
+
+fn cell(
+    app: &App,
+    field: Field,
+    width: usize,
+    node: &CriticalNode,
+    scale: Scale,
+    largest: f64,
+) -> Vec<Span<'static>> {
+    let theme = &app.theme;
+    let block = theme.category(node.id.category());
+    let ellipsis = theme.glyphs.ellipsis;
+    let figure = |text: String, style: Style| {
+        vec![Span::styled(chrome::right(&text, width, ellipsis), style)]
+    };
+    let known = |v: Option<f64>| v.map_or("-".into(), |v| number(v, 1));
+    match field {
+        Field::Brick => vec![Span::styled(
+            chrome::left(node.id.name(), width, ellipsis),
+            block,
+        )],
+        Field::Bar => {
+            let share = if largest > 0.0 {
+                node.share / largest
+            } else {
+                0.0
+            };
+            let mut spans = vec![Span::raw(" ")];
+            spans.extend(chrome::bar(
+                share,
+                width - 1,
+                &theme.glyphs,
+                block,
+                theme.dim,
+            ));
+            spans
+        }
+        Field::Time => figure(scale.show(Some(node.us)), Style::new()),
+        Field::Share => figure(percent(node.share), theme.strong),
+        Field::Bound => {
+            let style = match node.bound.as_str() {
+                "memory" => theme.warn,
+                "compute" => theme.good,
+                _ => theme.dim,
+            };
+            let text = format!("  {}", sanitise(&node.bound, theme.glyphs.ascii));
+            vec![Span::styled(chrome::left(&text, width, ellipsis), style)]
+        }
+        Field::Bandwidth => figure(known(node.gbps), Style::new()),
+        Field::Intensity => figure(known(node.intensity), Style::new()),
+        Field::If2x => figure(tok_s(Some(node.tok_s_if_2x)), theme.strong),
+    }
+}

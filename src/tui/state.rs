@@ -1,0 +1,285 @@
+//! What the dashboard knows: the snapshot it shows and where the user is in it.
+
+use super::columns::{Phase, Sort};
+use super::editor::Editor;
+use super::keymap::Keymap;
+use super::layout::{Inputs, Layout};
+use super::theme::Theme;
+use crate::model::brick::BrickId;
+use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snapshot};
+use ratatui::layout::Rect;
+use std::sync::Arc;
+
+/// The panels, numbered from 1 in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Panel {
+    /// Time per brick.
+    Bricks,
+    /// Time per layer.
+    Layers,
+    /// Prompt and generated text.
+    Text,
+    /// What bounds a step.
+    Path,
+    /// Recommendations.
+    Advice,
+    /// Memory and page faults.
+    Memory,
+}
+
+impl Panel {
+    /// All panels, in order of their numbers and of Tab.
+    pub const ALL: [Panel; 6] = [
+        Panel::Bricks,
+        Panel::Layers,
+        Panel::Text,
+        Panel::Path,
+        Panel::Advice,
+        Panel::Memory,
+    ];
+
+    /// Title of the panel.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Bricks => "bricks",
+            Self::Layers => "layers",
+            Self::Text => "text",
+            Self::Path => "critical path",
+            Self::Advice => "recommendations",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// One word for the tab line.
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Path => "path",
+            Self::Advice => "advice",
+            other => other.title(),
+        }
+    }
+
+    /// What its key does, for help.
+    pub fn help(self) -> &'static str {
+        match self {
+            Self::Bricks => "bricks: time of every operation",
+            Self::Layers => "layers: time of every layer",
+            Self::Text => "text: the prompt and what is generated",
+            Self::Path => "critical path: what bounds a step",
+            Self::Advice => "recommendations: what to change",
+            Self::Memory => "memory, page faults, context switches",
+        }
+    }
+
+    /// Its number, from 1.
+    pub fn number(self) -> usize {
+        Self::ALL
+            .iter()
+            .position(|p| *p == self)
+            .map_or(0, |i| i + 1)
+    }
+}
+
+/// What lies over the panels.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Overlay {
+    /// Nothing.
+    #[default]
+    None,
+    /// The keys, scrolled down by so many lines.
+    Help(u16),
+    /// The prompt editor.
+    Prompt(Editor),
+}
+
+/// A non-error message of the session gives way to the verdict after this many snapshots.
+const MESSAGE_SNAPSHOTS: u64 = 150;
+
+/// The dashboard's state. [`super::update::update`] changes it, [`super::view::view`] draws it.
+#[derive(Debug, Clone)]
+pub struct App {
+    /// Colours and glyphs.
+    pub theme: Theme,
+    /// Keys.
+    pub keymap: Keymap,
+    /// The screen.
+    pub area: Rect,
+    /// The panel that keys act on.
+    pub focus: Panel,
+    /// Whether it fills the screen.
+    pub zoomed: bool,
+    /// Order of the brick table.
+    pub sort: Sort,
+    /// Which steps the brick table is about; `None` follows the run.
+    pub phase: Option<Phase>,
+    /// The brick under the cursor; `None` is the first row.
+    pub brick_cursor: Option<BrickId>,
+    /// The layer under the cursor.
+    pub layer_cursor: Option<usize>,
+    /// First line of the text shown; `None` follows the end.
+    pub text_top: Option<usize>,
+    /// Node of the critical path under the cursor.
+    pub path_cursor: usize,
+    /// Recommendation under the cursor.
+    pub advice_cursor: usize,
+    /// Help or editor.
+    pub overlay: Overlay,
+    /// A line from the dashboard itself about the last key.
+    pub notice: Option<String>,
+    /// Set when the program should end.
+    pub quit: bool,
+    /// Set when the program should suspend to the shell.
+    pub suspend: bool,
+    shown: Arc<Snapshot>,
+    newest: Arc<Snapshot>,
+    frozen: bool,
+    /// The message last seen and the sequence number it came with; `None` after it was dismissed.
+    message: Option<(Message, u64)>,
+}
+
+impl App {
+    /// A dashboard about `snapshot` on a screen of `area`.
+    pub fn new(snapshot: Arc<Snapshot>, area: Rect, theme: Theme) -> Self {
+        let message = snapshot.message.clone().map(|m| (m, snapshot.seq));
+        Self {
+            theme,
+            keymap: Keymap::default(),
+            area,
+            focus: Panel::Bricks,
+            zoomed: false,
+            sort: Sort::default(),
+            phase: None,
+            brick_cursor: None,
+            layer_cursor: None,
+            text_top: None,
+            path_cursor: 0,
+            advice_cursor: 0,
+            overlay: Overlay::None,
+            notice: None,
+            quit: false,
+            suspend: false,
+            shown: snapshot.clone(),
+            newest: snapshot,
+            frozen: false,
+            message,
+        }
+    }
+
+    /// What is shown.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.shown
+    }
+
+    /// Takes a new snapshot; while frozen it is kept for later. Returns whether the display changes.
+    pub fn take(&mut self, snapshot: Arc<Snapshot>) -> bool {
+        self.newest = snapshot;
+        if !self.frozen {
+            self.show_newest();
+        }
+        !self.frozen
+    }
+
+    fn show_newest(&mut self) {
+        let next = self.newest.clone();
+        if next.message != self.shown.message {
+            self.message = next.message.clone().map(|m| (m, next.seq));
+            self.notice = None;
+        }
+        if next.prompt != self.shown.prompt || next.generated < self.shown.generated {
+            self.text_top = None;
+        }
+        self.shown = next;
+    }
+
+    /// Whether the display is frozen.
+    pub fn frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Freezes the display, or shows the newest snapshot again.
+    pub fn toggle_freeze(&mut self) {
+        self.frozen = !self.frozen;
+        if !self.frozen {
+            self.show_newest();
+        }
+    }
+
+    /// The layout of the screen.
+    pub fn layout(&self) -> Layout {
+        self.layout_of(self.area)
+    }
+
+    /// The layout of a screen of `area`.
+    pub fn layout_of(&self, area: Rect) -> Layout {
+        // Room for a usual decoder from the start, so that the panels do not move when the first row arrives.
+        let brick_rows = self.rows().len().clamp(16, 26) as u16;
+        Layout::new(
+            area,
+            Inputs {
+                focus: self.focus,
+                zoomed: self.zoomed,
+                brick_rows,
+            },
+        )
+    }
+
+    /// Which steps the brick table is about: the user's choice, else decode once there is any.
+    pub fn phase(&self) -> Phase {
+        self.phase.unwrap_or(
+            if self.shown.bricks.is_empty() && !self.shown.prefill_bricks.is_empty() {
+                Phase::Prefill
+            } else {
+                Phase::Decode
+            },
+        )
+    }
+
+    /// Rows of the brick table, in execution order.
+    pub fn rows(&self) -> &[BrickRow] {
+        match self.phase() {
+            Phase::Decode => &self.shown.bricks,
+            Phase::Prefill => &self.shown.prefill_bricks,
+        }
+    }
+
+    /// Rows of the brick table as sorted, and the index of the one under the cursor.
+    pub fn sorted_rows(&self) -> (Vec<&BrickRow>, usize) {
+        let rows = self.sort.apply(self.rows());
+        let at = self
+            .brick_cursor
+            .and_then(|id| rows.iter().position(|r| r.id == id))
+            .unwrap_or(0);
+        (rows, at)
+    }
+
+    /// The recommendation under the cursor and its index.
+    pub fn selected_advice(&self) -> Option<(usize, &Recommendation)> {
+        let at = self
+            .advice_cursor
+            .min(self.shown.recommendations.len().checked_sub(1)?);
+        self.shown.recommendations.get(at).map(|r| (at, r))
+    }
+
+    /// The message to show, if it is new enough; errors stay until dismissed.
+    pub fn message(&self) -> Option<&Message> {
+        let (message, since) = self.message.as_ref()?;
+        let fresh = self.shown.seq.saturating_sub(*since) < MESSAGE_SNAPSHOTS;
+        (message.is_error || fresh).then_some(message)
+    }
+
+    /// Takes the message away. Returns whether there was one.
+    pub fn dismiss(&mut self) -> bool {
+        let shown = self.message().is_some() || self.notice.is_some();
+        self.message = None;
+        self.notice = None;
+        shown
+    }
+
+    /// Whether the run has ended, well or not.
+    pub fn ended(&self) -> bool {
+        matches!(
+            self.shown.state,
+            RunState::Finished { .. } | RunState::Failed { .. }
+        )
+    }
+}

@@ -1,0 +1,316 @@
+//! What happens: messages change the state and give commands to the session. Pure: no clock, no terminal.
+
+use super::columns::Phase;
+use super::editor::{Editor, Outcome};
+use super::keymap::Action;
+use super::layout::Mode;
+use super::panels;
+use super::state::{App, Overlay, Panel};
+use crate::session::snapshot::{Command, RecommendationStatus, Snapshot};
+use crossterm::event::{KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::layout::{Position, Rect};
+use std::sync::Arc;
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// A key.
+    Key(KeyEvent),
+    /// A mouse button or the wheel.
+    Mouse(MouseEvent),
+    /// Pasted text.
+    Paste(String),
+    /// The terminal has a new size.
+    Resize(u16, u16),
+    /// The session has something new.
+    Snapshot(Arc<Snapshot>),
+}
+
+/// Applies `message`; the commands are for the session, in order.
+pub fn update(app: &mut App, message: Message) -> Vec<Command> {
+    match message {
+        Message::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
+        Message::Key(key) => on_key(app, &key),
+        Message::Mouse(mouse) => {
+            on_mouse(app, mouse);
+            Vec::new()
+        }
+        Message::Paste(text) => {
+            on_paste(app, &text);
+            Vec::new()
+        }
+        Message::Resize(width, height) => {
+            app.area = Rect::new(0, 0, width, height);
+            Vec::new()
+        }
+        Message::Snapshot(snapshot) => {
+            app.take(snapshot);
+            Vec::new()
+        }
+    }
+}
+
+fn on_key(app: &mut App, key: &KeyEvent) -> Vec<Command> {
+    if let Overlay::Prompt(editor) = &mut app.overlay {
+        let editor = std::mem::take(editor);
+        app.overlay = Overlay::None;
+        return on_editor_key(app, editor, key);
+    }
+    let Some(action) = app.keymap.action(key) else {
+        return Vec::new();
+    };
+    app.notice = None;
+    if let Overlay::Help(top) = app.overlay {
+        let last = panels::help::last_top(app, app.area);
+        let page = i32::from(app.area.height / 2).max(1);
+        let to = |by: i32| Overlay::Help((i32::from(top) + by).clamp(0, i32::from(last)) as u16);
+        match action {
+            Action::Help | Action::Back => app.overlay = Overlay::None,
+            Action::Move(by) => app.overlay = to(by.into()),
+            Action::Page(by) => app.overlay = to(i32::from(by) * page),
+            Action::First => app.overlay = Overlay::Help(0),
+            Action::Last => app.overlay = Overlay::Help(last),
+            Action::Quit => return act(app, action),
+            Action::Suspend => app.suspend = true,
+            _ => {
+                app.overlay = Overlay::None;
+                return act(app, action);
+            }
+        }
+        return Vec::new();
+    }
+    act(app, action)
+}
+
+fn on_editor_key(app: &mut App, mut editor: Editor, key: &KeyEvent) -> Vec<Command> {
+    match editor.key(key, &app.snapshot().prompt) {
+        Outcome::Editing => app.overlay = Overlay::Prompt(editor),
+        Outcome::Cancel => {}
+        Outcome::Quit => return act(app, Action::Quit),
+        Outcome::Send(prompt) => {
+            app.text_top = None;
+            return vec![Command::NewPrompt(prompt)];
+        }
+    }
+    Vec::new()
+}
+
+fn on_paste(app: &mut App, text: &str) {
+    match &mut app.overlay {
+        Overlay::Prompt(editor) => editor.insert(text),
+        _ => {
+            let mut editor = Editor::default();
+            editor.insert(text);
+            app.overlay = Overlay::Prompt(editor);
+        }
+    }
+}
+
+fn act(app: &mut App, action: Action) -> Vec<Command> {
+    match action {
+        Action::Pause => return vec![Command::TogglePause],
+        Action::StepToken => return vec![Command::StepToken],
+        Action::StepLayer => return vec![Command::StepLayer],
+        Action::Restart => {
+            app.text_top = None;
+            return vec![Command::Restart];
+        }
+        Action::ResetStats => return vec![Command::ResetStats],
+        Action::Apply => return apply(app),
+        Action::Undo => return vec![Command::Undo],
+        Action::Quit => {
+            app.quit = true;
+            return vec![Command::Quit];
+        }
+        Action::EditPrompt => app.overlay = Overlay::Prompt(Editor::default()),
+        Action::FocusNext => focus_by(app, 1),
+        Action::FocusPrevious => focus_by(app, Panel::ALL.len() - 1),
+        Action::Focus(index) => {
+            if let Some(panel) = Panel::ALL.get(usize::from(index)) {
+                app.focus = *panel;
+            }
+        }
+        Action::Zoom => app.zoomed = !app.zoomed,
+        Action::Back => {
+            if !app.dismiss() {
+                app.zoomed = false;
+            }
+        }
+        Action::Move(by) => move_cursor(app, by.into()),
+        Action::MoveSide(by) => move_layer(app, by.into()),
+        Action::Page(by) => {
+            let rows = app
+                .layout()
+                .panel(app.focus)
+                .map_or(1, |r| i64::from(r.height.saturating_sub(3).max(1)));
+            move_cursor(app, i64::from(by) * rows);
+        }
+        Action::First => move_cursor(app, i64::MIN / 2),
+        Action::Last => move_cursor(app, i64::MAX / 2),
+        Action::SortNext => {
+            let visible = panels::bricks::columns(app, brick_area(app));
+            app.sort.next(&visible);
+            app.brick_cursor = None;
+        }
+        Action::SortReverse => app.sort.reversed = !app.sort.reversed,
+        Action::Phase => {
+            app.phase = Some(match app.phase() {
+                Phase::Decode => Phase::Prefill,
+                Phase::Prefill => Phase::Decode,
+            });
+        }
+        Action::Freeze => app.toggle_freeze(),
+        Action::Help => app.overlay = Overlay::Help(0),
+        Action::Suspend => app.suspend = true,
+    }
+    Vec::new()
+}
+
+fn brick_area(app: &App) -> Rect {
+    app.layout().panel(Panel::Bricks).unwrap_or(app.area)
+}
+
+fn apply(app: &mut App) -> Vec<Command> {
+    let Some((_, selected)) = app.selected_advice() else {
+        app.notice = Some("no recommendation to apply yet".into());
+        return Vec::new();
+    };
+    let refused = match selected.status {
+        RecommendationStatus::Measuring { .. } => Some("is being measured"),
+        RecommendationStatus::Applied { .. } => Some("is applied already; undo it first"),
+        _ if !selected.applicable => Some("needs a restart of cbtop: its text says how"),
+        _ => None,
+    };
+    let (id, title) = (selected.id.clone(), selected.title.clone());
+    app.focus = Panel::Advice;
+    match refused {
+        Some(why) => {
+            app.notice = Some(format!("\"{title}\" {why}"));
+            Vec::new()
+        }
+        None => vec![Command::Apply(id)],
+    }
+}
+
+fn focus_by(app: &mut App, by: usize) {
+    let at = (app.focus.number() + Panel::ALL.len() - 1 + by) % Panel::ALL.len();
+    app.focus = Panel::ALL.get(at).copied().unwrap_or(Panel::Bricks);
+}
+
+/// `at` moved by `by` within `0..len`.
+fn moved(at: usize, by: i64, len: usize) -> usize {
+    let last = len.saturating_sub(1) as i64;
+    (at as i64).saturating_add(by).clamp(0, last) as usize
+}
+
+fn move_cursor(app: &mut App, by: i64) {
+    match app.focus {
+        Panel::Bricks => {
+            let (rows, at) = app.sorted_rows();
+            app.brick_cursor = rows.get(moved(at, by, rows.len())).map(|r| r.id);
+        }
+        Panel::Layers => move_layer(app, by),
+        Panel::Text => {
+            let Some(area) = app.layout().panel(Panel::Text) else {
+                return;
+            };
+            let last = panels::text::last_top(app, area);
+            let top = moved(app.text_top.unwrap_or(last), by, last + 1);
+            app.text_top = (top < last).then_some(top);
+        }
+        Panel::Path => {
+            let len = app
+                .snapshot()
+                .critical_path
+                .as_ref()
+                .map_or(0, |p| p.nodes.len());
+            app.path_cursor = moved(app.path_cursor, by, len);
+        }
+        Panel::Advice => {
+            app.advice_cursor = moved(app.advice_cursor, by, app.snapshot().recommendations.len())
+        }
+        Panel::Memory => {}
+    }
+}
+
+fn move_layer(app: &mut App, by: i64) {
+    let len = app.snapshot().layers.len();
+    if len == 0 {
+        return;
+    }
+    app.layer_cursor = Some(match app.layer_cursor {
+        Some(at) => moved(at, by, len),
+        None if by < 0 => len - 1,
+        None => moved(0, by.saturating_sub(1), len),
+    });
+}
+
+fn on_mouse(app: &mut App, mouse: MouseEvent) {
+    let at = Position::new(mouse.column, mouse.row);
+    let layout = app.layout();
+    let wheel = match mouse.kind {
+        MouseEventKind::ScrollUp => -3,
+        MouseEventKind::ScrollDown => 3,
+        MouseEventKind::Down(MouseButton::Left) => 0,
+        _ => return,
+    };
+    match &mut app.overlay {
+        Overlay::None => {}
+        Overlay::Help(top) if wheel != 0 => {
+            let top = i32::from(*top) + wheel;
+            let last = panels::help::last_top(app, app.area);
+            app.overlay = Overlay::Help(top.clamp(0, i32::from(last)) as u16);
+            return;
+        }
+        Overlay::Help(_) => {
+            app.overlay = Overlay::None;
+            return;
+        }
+        Overlay::Prompt(_) => return,
+    }
+    if wheel == 0
+        && layout.mode == Mode::Full
+        && let Some((panel, _)) = panels::header::tabs(layout.header)
+            .into_iter()
+            .find(|(_, r)| r.contains(at))
+    {
+        app.focus = panel;
+        return;
+    }
+    let Some((panel, area)) = layout.panels.iter().find(|(_, r)| r.contains(at)).copied() else {
+        return;
+    };
+    app.focus = panel;
+    if wheel != 0 {
+        move_cursor(app, wheel.into());
+        return;
+    }
+    app.notice = None;
+    click(app, panel, area, at);
+}
+
+fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
+    match panel {
+        Panel::Bricks => {
+            let line = panels::bricks::title_line(area);
+            let columns = panels::bricks::columns(app, area);
+            if let Some(hit) = columns.iter().find(|c| c.title_area(line).contains(at)) {
+                app.sort.select(hit.column);
+                app.brick_cursor = None;
+            } else if let Some(id) = panels::bricks::row_at(app, area, at.y) {
+                app.brick_cursor = Some(id);
+            }
+        }
+        Panel::Layers => {
+            if let Some(layer) = panels::layers::layer_at(app, area, at) {
+                app.layer_cursor = Some(layer);
+            }
+        }
+        Panel::Advice => {
+            if let Some(index) = panels::advice::item_at(app, area, at.y) {
+                app.advice_cursor = index;
+            }
+        }
+        Panel::Text | Panel::Path | Panel::Memory => {}
+    }
+}
