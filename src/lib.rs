@@ -20,3 +20,4 @@ pub mod gguf;
 pub mod model;
 pub mod quant;
 pub mod session;
+pub mod tokenizer;
