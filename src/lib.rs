@@ -16,11 +16,13 @@
 #![deny(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod engine;
 pub mod gguf;
 pub mod headless;
 pub mod model;
 pub mod profiler;
 pub mod quant;
 pub mod session;
+pub mod tokenizer;
 pub mod tui;
 pub mod tuner;
