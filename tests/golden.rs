@@ -4,8 +4,7 @@ mod common;
 
 use cbtop::engine::reference::Reference;
 use cbtop::engine::sampler::{argmax, logsumexp, top};
-use cbtop::engine::{Config, Engine, Logits};
-use cbtop::profiler::{Clock, StepKind};
+use cbtop::engine::{Config, Engine, Logits, StepKind, Unobserved};
 use cbtop::session::{Loaded, Source};
 use common::{GEMMA3, SMOLLM2, cosine, real_model, shared};
 use serde::Deserialize;
@@ -63,7 +62,7 @@ fn fast(loaded: &Loaded, ids: &[u32], change: impl Fn(&mut Config)) -> Vec<Vec<f
     config.chunk = 32;
     config.logit_rows = 32;
     change(&mut config);
-    let mut engine = Engine::new(loaded.model.clone(), config.clone(), Clock::calibrated()).expect("engine");
+    let mut engine = Engine::new(loaded.model.clone(), config.clone(), Unobserved).expect("engine");
     let mut all = Vec::new();
     for chunk in ids.chunks(config.logit_rows) {
         engine.step(chunk, Logits::All, StepKind::Prefill).expect("step");

@@ -3,9 +3,9 @@
 use super::load::Loaded;
 use super::run::{Options, Session};
 use super::snapshot::{EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Snapshot};
+use crate::engine::StepKind;
 use crate::engine::cpu::KernelSet;
 use crate::model::{quantisation_name, weight_bytes_per_token};
-use crate::profiler::StepKind;
 use crate::profiler::critical::{Roof, critical_path};
 use crate::profiler::os;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Session {
             rates: self.rates.rates(),
             prefill_bricks: self.stats.rows(StepKind::Prefill),
             layers: self.stats.layer_rows(),
-            last_step: self.engine.trace(),
+            last_step: self.engine.observer().trace(),
             critical_path: critical_path(&bricks, roof),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),

@@ -4,13 +4,14 @@ use super::advice::Advice;
 use super::load::Loaded;
 use super::snapshot::{Command, GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
-use crate::engine::{Config, Engine, EngineError, Logits, Progress};
+use crate::engine::{Config, Engine, EngineError, Logits, Progress, StepKind};
+use crate::model::Model;
 use crate::profiler::os::{FaultCounter, OsSampler};
 use crate::profiler::rates::RateMeter;
 use crate::profiler::stats::Aggregate;
-use crate::profiler::{Clock, StepKind};
+use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{MachineInfo, ModelInfo};
-use crate::tokenizer::{ChatMessage, StreamState, TokenizerError, render_chat};
+use crate::tokenizer::{ChatMessage, StreamDecoder, Tokenizer, TokenizerError, render_chat};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,7 +82,7 @@ enum Gate {
 pub struct Session {
     pub(super) loaded: Loaded,
     pub(super) options: Options,
-    pub(super) engine: Engine,
+    pub(super) engine: Engine<StepRecorder>,
     sampler: Sampler,
     pub(super) stats: Aggregate,
     pub(super) rates: RateMeter,
@@ -92,7 +93,7 @@ pub struct Session {
     faults: Option<FaultCounter>,
     pub(super) faults_last_step: Option<u64>,
     pub(super) prompt_ids: Vec<u32>,
-    stream: StreamState,
+    stream: StreamDecoder<Arc<Tokenizer>>,
     pub(super) tokens: VecDeque<GeneratedToken>,
     pub(super) generated: u64,
     /// Ids generated in this run, to rebuild the cache when the configuration changes.
@@ -109,7 +110,7 @@ impl Session {
     /// # Errors
     /// A knob out of range, too little memory, or a prompt that does not fit.
     pub fn new(loaded: Loaded, options: Options) -> Result<Self, SessionError> {
-        let engine = Engine::new(Arc::clone(&loaded.model), options.config.clone(), options.clock)?;
+        let engine = build_engine(&loaded.model, &options.config, options.clock)?;
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
         Ok(Self {
@@ -123,7 +124,7 @@ impl Session {
             faults: FaultCounter::open().filter(|_| !options.clock.is_modelled()),
             faults_last_step: None,
             prompt_ids,
-            stream: StreamState::default(),
+            stream: StreamDecoder::new(Arc::clone(&loaded.tokenizer)),
             tokens: VecDeque::new(),
             generated: 0,
             history: Vec::new(),
@@ -258,7 +259,8 @@ impl Session {
         let end = self.chunk_end(done);
         let last = end == self.prompt_ids.len();
         let choice = last.then(|| self.engine.sample(&mut self.sampler));
-        let record = self.engine.end_step();
+        self.engine.end_step();
+        let record = self.engine.observer().last();
         let us = record.wall_us();
         self.stats.add_step(record);
         self.rates.prefill((end - done) as u32, us);
@@ -272,7 +274,8 @@ impl Session {
 
     fn end_token(&mut self) -> Result<String, EngineError> {
         let choice = self.engine.sample(&mut self.sampler);
-        let record = self.engine.end_step();
+        self.engine.end_step();
+        let record = self.engine.observer().last();
         let (us, bytes) = (record.wall_us(), record.bytes());
         self.stats.add_step(record);
         self.rates.decode(us, bytes);
@@ -296,7 +299,7 @@ impl Session {
             self.end_run("end of text");
             return text;
         }
-        let text = self.stream.push(&self.loaded.tokenizer, choice.id);
+        let text = self.stream.push(choice.id);
         if self.tokens.len() == MAX_TOKENS_SHOWN {
             self.tokens.pop_front();
         }
@@ -330,7 +333,7 @@ impl Session {
     fn start_run(&mut self) {
         self.engine.truncate(0);
         self.sampler.reset();
-        self.stream = StreamState::default();
+        self.stream.flush();
         self.tokens.clear();
         self.history.clear();
         self.generated = 0;
@@ -434,7 +437,7 @@ impl Session {
     /// Replaces the engine by one of another configuration and fills its cache with the run so far.
     pub(super) fn rebuild(&mut self, config: Config) -> Result<(), EngineError> {
         self.leave_token();
-        let mut engine = Engine::new(Arc::clone(&self.loaded.model), config.clone(), self.options.clock)?;
+        let mut engine = build_engine(&self.loaded.model, &config, self.options.clock)?;
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self.prompt_ids.iter().chain(&self.history).copied().take(self.engine.past()).collect();
         if !cached.is_empty() {
@@ -444,6 +447,12 @@ impl Session {
         self.options.config = config;
         Ok(())
     }
+}
+
+fn build_engine(model: &Arc<Model>, config: &Config, clock: Clock) -> Result<Engine<StepRecorder>, EngineError> {
+    // One call more than the plan's bricks: sampling.
+    let recorder = StepRecorder::new(clock, model.plan.bricks.len() + 1);
+    Engine::new(Arc::clone(model), config.clone(), recorder)
 }
 
 /// The ids of a prompt as the model is to see it.

@@ -224,7 +224,7 @@ impl Tokenizer {
     }
 
     /// A decoder for ids that arrive one by one.
-    pub fn stream(&self) -> StreamDecoder<'_> {
+    pub fn stream(&self) -> StreamDecoder<&Self> {
         StreamDecoder::new(self)
     }
 

@@ -1,18 +1,20 @@
 //! Text from tokens as they are generated.
 
 use super::Tokenizer;
+use std::ops::Deref;
 
 /// Turns ids into text one at a time, holding back the bytes of a character that is not complete yet.
 ///
 /// The text is that of [`Tokenizer::decode_continuation`]: pushing all ids and flushing gives the same.
 #[derive(Debug, Clone)]
-pub struct StreamDecoder<'t> {
-    tokenizer: &'t Tokenizer,
+pub struct StreamDecoder<T> {
+    tokenizer: T,
     pending: Vec<u8>,
 }
 
-impl<'t> StreamDecoder<'t> {
-    pub(super) fn new(tokenizer: &'t Tokenizer) -> Self {
+impl<T: Deref<Target = Tokenizer>> StreamDecoder<T> {
+    /// A decoder that borrows or shares a tokenizer.
+    pub fn new(tokenizer: T) -> Self {
         Self {
             tokenizer,
             pending: Vec::new(),
