@@ -43,3 +43,9 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |x: &[f32], y: &[f32]| -> f64 { x.iter().zip(y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
+
+/// A tiny model with random weights that the repository carries.
+pub fn fixture(file: &str) -> cbtop::session::Loaded {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models").join(file);
+    cbtop::session::Loaded::open(cbtop::session::Source::File(path)).expect("fixture")
+}
