@@ -1,7 +1,9 @@
 //! Per-brick and per-layer statistics over steps. Folding a step in allocates nothing; rows are made on request.
 
 use super::histogram::Histogram;
-use super::recorder::{Event, StepKind, StepRecord, Work};
+use super::recorder::{Event, StepRecord};
+use crate::engine::StepKind;
+use crate::model::work::Work;
 use crate::model::brick::{BrickId, Category};
 use crate::profiler::figures::{BrickRow, LayerRow};
 
