@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod engine;
 pub mod gguf;
 pub mod model;
 pub mod quant;

@@ -1,0 +1,3 @@
+//! The forward pass: kernels, kv cache, sampling, thread pool.
+
+pub mod cpu;
