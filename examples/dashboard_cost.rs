@@ -143,10 +143,13 @@ struct Drawing {
     seconds: f64,
 }
 
+/// The snapshot of a session that has come to a stop, and when it came.
+type Standstill = (Arc<Snapshot>, Instant);
+
 /// A session with a dashboard that nobody sees.
 struct Watched {
     commands: Sender<Command>,
-    standstill: Receiver<Arc<Snapshot>>,
+    standstill: Receiver<Standstill>,
     screen: std::thread::JoinHandle<Drawing>,
 }
 
@@ -167,7 +170,7 @@ impl Watched {
         Ok(watched)
     }
 
-    fn pause(&self) -> Result<Arc<Snapshot>, Box<dyn Error>> {
+    fn pause(&self) -> Result<Standstill, Box<dyn Error>> {
         self.commands.send(Command::TogglePause)?;
         Ok(self.standstill.recv()?)
     }
@@ -176,8 +179,8 @@ impl Watched {
         let began = Instant::now();
         self.commands.send(Command::Restart)?;
         std::thread::sleep(window);
-        let last = self.pause()?;
-        let seconds = began.elapsed().as_secs_f64();
+        let (last, ended) = self.pause()?;
+        let seconds = (ended - began).as_secs_f64();
         let embeddings = last.bricks.iter().find(|b| b.id == BrickId::Embed);
         Ok(embeddings.map_or(0, |b| b.steps) as f64 / seconds)
     }
@@ -190,7 +193,7 @@ impl Watched {
 
 /// The event loop's part: every snapshot updates the state, frames come at its pace. Tells of every snapshot of a session
 /// that stands still.
-fn draw_all(mut handle: SessionHandle, tell: &Sender<Arc<Snapshot>>) -> io::Result<Drawing> {
+fn draw_all(mut handle: SessionHandle, tell: &Sender<Standstill>) -> io::Result<Drawing> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let first = handle.frames.borrow_and_update().clone();
@@ -199,22 +202,32 @@ fn draw_all(mut handle: SessionHandle, tell: &Sender<Arc<Snapshot>>) -> io::Resu
         let mut terminal = Terminal::with_options(CrosstermBackend::new(io::sink()), TerminalOptions { viewport })?;
         let mut drawing = Drawing::default();
         let mut last = Instant::now();
-        while handle.frames.changed().await.is_ok() {
-            let snapshot = handle.frames.borrow_and_update().clone();
-            let still = snapshot.state == RunState::Paused;
-            if still && tell.send(Arc::clone(&snapshot)).is_err() {
-                break;
+        let mut due: Option<Instant> = None;
+        loop {
+            let at = due.unwrap_or(last);
+            tokio::select! {
+                biased;
+                changed = handle.frames.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                    let now = Instant::now();
+                    let snapshot = handle.frames.borrow_and_update().clone();
+                    let still = snapshot.state == RunState::Paused;
+                    if still && tell.send((Arc::clone(&snapshot), now)).is_err() {
+                        break;
+                    }
+                    update(&mut app, Message::Snapshot(snapshot));
+                    due = due.or(Some(last + FRAME));
+                }
+                () = tokio::time::sleep_until(at.into()), if due.is_some() => {
+                    last = Instant::now();
+                    due = None;
+                    terminal.draw(|frame| view(&app, frame))?;
+                    drawing.frames += 1;
+                    drawing.seconds += last.elapsed().as_secs_f64();
+                }
             }
-            for command in update(&mut app, Message::Snapshot(snapshot)) {
-                let _ = handle.commands.send(command);
-            }
-            if !still {
-                tokio::time::sleep_until((last + FRAME).into()).await;
-            }
-            last = Instant::now();
-            terminal.draw(|frame| view(&app, frame))?;
-            drawing.frames += 1;
-            drawing.seconds += last.elapsed().as_secs_f64();
         }
         Ok(drawing)
     })

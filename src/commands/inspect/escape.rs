@@ -117,7 +117,7 @@ fn array(a: &Array, limit: usize) -> String {
         Array::Nested(v) => list(v, |x| format!("{}[{}]", x.element_name(), grouped(x.len() as u64))),
     };
     let more = if a.len() > ELEMENTS { ", …" } else { "" };
-    format!("[{}] {shown}{more}", grouped(a.len() as u64))
+    format!("[{}] {shown}{more}", grouped(a.len() as u64)).trim_end().to_owned()
 }
 
 fn list<T>(items: Vec<T>, show: impl Fn(T) -> String) -> String {
