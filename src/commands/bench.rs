@@ -1,0 +1,202 @@
+//! `cbtop bench`: speed of prompt processing and of generation, with llama-bench's flags, columns and habits.
+//!
+//! Only the engine is inside the timing: token ids are random and ready beforehand, nothing is sampled or watched.
+
+mod measure;
+mod numbers;
+mod plan;
+mod print;
+mod record;
+mod utc;
+
+use crate::cli::ScheduleArg;
+use anyhow::Context;
+use cbtop::engine::KvType;
+use cbtop::model::Model;
+use cbtop::session::{Source, load};
+use clap::Args;
+use numbers::{Numbers, Pair};
+use plan::{Case, Plan};
+use print::{Format, Printer};
+use record::{Record, Subject};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `cbtop bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "Numbers are lists and ranges: 512 or 128,512 or 1-4 or 64-512*2 or 0-400+100; flags may be repeated.\n\
+As in llama-bench, every combination is one row, and -pg, -ub, -ctk, -ctv and -oe may be written with one dash.")]
+pub struct BenchArgs {
+    /// GGUF files, separated by commas [default: the embedded demo].
+    #[arg(short, long = "model", value_name = "FILE")]
+    pub model: Vec<String>,
+    /// Prompt lengths to process, tokens; 0 for none [default: 512].
+    #[arg(short = 'p', long, value_name = "N")]
+    pub n_prompt: Vec<Numbers>,
+    /// Numbers of tokens to generate; 0 for none [default: 128].
+    #[arg(short = 'n', long, value_name = "N")]
+    pub n_gen: Vec<Numbers>,
+    /// A prompt and a generation timed as one.
+    #[arg(long = "pg", value_name = "PP,TG")]
+    pub pg: Vec<Pair>,
+    /// Tokens in the cache before the test [default: 0].
+    #[arg(short = 'd', long, value_name = "N")]
+    pub n_depth: Vec<Numbers>,
+    /// Threads [default: every CPU this process may use].
+    #[arg(short, long, value_name = "N")]
+    pub threads: Vec<Numbers>,
+    /// Tokens of a prompt processed at once [default: 512].
+    #[arg(long, visible_alias = "chunk", value_name = "N")]
+    pub ubatch_size: Vec<Numbers>,
+    /// Element type of the kv cache: f16, f32 [default: f16].
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', conflicts_with_all = ["cache_type_k", "cache_type_v"])]
+    pub kv_type: Vec<KvType>,
+    /// Type of keys; keys and values share one here, so give --cache-type-v the same.
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', requires = "cache_type_v")]
+    pub cache_type_k: Vec<KvType>,
+    /// Type of values, as --cache-type-k.
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', requires = "cache_type_k")]
+    pub cache_type_v: Vec<KvType>,
+    /// Kernels: auto (the best here), scalar, avx2, avx512.
+    #[arg(long, alias = "kernels", value_name = "KERNELS", value_delimiter = ',', default_value = "auto")]
+    pub backend: Vec<String>,
+    /// How matrix rows are given to threads [default: dynamic].
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub schedule: Option<ScheduleArg>,
+    /// Bind every thread to a CPU of its own.
+    #[arg(long)]
+    pub pin: bool,
+    /// Timed repetitions of every test.
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub repetitions: u32,
+    /// Leave out the untimed run before every test.
+    #[arg(long)]
+    pub no_warmup: bool,
+    /// Seconds to wait before every test.
+    #[arg(long, value_name = "S", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub delay: u32,
+    /// Say on stderr what is being measured.
+    #[arg(long)]
+    pub progress: bool,
+    /// What to print.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Md)]
+    pub output: Format,
+    /// Print to stderr too, in this format.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub output_err: Option<Format>,
+}
+
+/// Gives llama-bench's flags of several letters behind one dash the second dash that the parser wants, for `bench` only.
+pub fn long_flags(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.collect();
+    if args.get(1).is_none_or(|a| a != "bench") {
+        return args;
+    }
+    for arg in args.iter_mut().skip(2) {
+        let long = match arg.to_str() {
+            Some("-pg") => "--pg",
+            Some("-ub") => "--ubatch-size",
+            Some("-ctk") => "--cache-type-k",
+            Some("-ctv") => "--cache-type-v",
+            Some("-oe") => "--output-err",
+            _ => continue,
+        };
+        *arg = long.into();
+    }
+    args
+}
+
+/// Measures every combination and prints a row as soon as it is known.
+///
+/// # Errors
+/// Flags that contradict each other or ask for what cannot run, a file that cannot: all found before the first test.
+pub fn run(args: &BenchArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let plan = Plan::from_args(args)?;
+    let models = open_all(&args.model)?;
+    for case in &plan.cases {
+        case.config().check().with_context(|| case.label())?;
+    }
+    let mut printers = Printers {
+        out: Printer::new(args.output, &plan),
+        err: args.output_err.map(|f| Printer::new(f, &plan)),
+    };
+    let total = models.len() * plan.cases.len();
+    printers.each(out, |p, to| p.header(to))?;
+    let cases = models.iter().flat_map(|m| plan.cases.iter().map(move |c| (m, c)));
+    for (i, ((subject, model), case)) in cases.enumerate() {
+        let record = bench_one(args, (subject, model), case, &format!("{}/{total}", i + 1))?;
+        printers.each(out, |p, to| p.row(&record, to))?;
+    }
+    printers.each(out, |p, to| p.footer(to))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bench_one(
+    args: &BenchArgs,
+    (subject, model): (&Subject, &Arc<Model>),
+    case: &Case,
+    number: &str,
+) -> anyhow::Result<Record> {
+    if args.delay > 0 {
+        std::thread::sleep(Duration::from_secs(args.delay.into()));
+    }
+    let say = |what: &str| {
+        if args.progress {
+            eprintln!("cbtop bench: {number} {}: {what}", case.label());
+        }
+    };
+    let started = utc::now();
+    let samples = measure::measure(model, case, args.repetitions, !args.no_warmup, say)
+        .with_context(|| format!("{}, {}", subject.file, case.label()))?;
+    Ok(Record::new(subject, case, model, started, samples))
+}
+
+/// Where rows go.
+struct Printers {
+    out: Printer,
+    err: Option<Printer>,
+}
+
+impl Printers {
+    fn each(
+        &mut self,
+        out: &mut dyn Write,
+        mut print: impl FnMut(&mut Printer, &mut dyn Write) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        print(&mut self.out, out)?;
+        out.flush()?;
+        match &mut self.err {
+            Some(p) => print(p, &mut std::io::stderr().lock()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn open_all(files: &[String]) -> anyhow::Result<Vec<(Subject, Arc<Model>)>> {
+    let mut sources = Vec::new();
+    for file in files {
+        // A comma separates files unless it is part of a name.
+        if PathBuf::from(file).exists() {
+            sources.push(Source::File(file.into()));
+        } else {
+            sources.extend(file.split(',').map(|f| Source::File(f.into())));
+        }
+    }
+    if sources.is_empty() {
+        sources.push(Source::Demo);
+    }
+    sources.iter().map(open).collect()
+}
+
+fn open(source: &Source) -> anyhow::Result<(Subject, Arc<Model>)> {
+    let gguf = Arc::new(load::open(source)?);
+    let model = Model::new(Arc::clone(&gguf)).with_context(|| source.to_string())?;
+    Ok((Subject::new(source.to_string(), &gguf), Arc::new(model)))
+}
+
+#[cfg(test)]
+mod tests;

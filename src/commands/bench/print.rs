@@ -1,0 +1,217 @@
+//! Results as text, in llama-bench's formats.
+
+use super::plan::Plan;
+use super::record::Record;
+use clap::ValueEnum;
+use serde_json::Value;
+use std::io::{self, Write};
+
+/// Output format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table.
+    Md,
+    /// Comma-separated values.
+    Csv,
+    /// One array.
+    Json,
+    /// One object a line.
+    Jsonl,
+    /// Statements for SQLite.
+    Sql,
+}
+
+/// A column of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Model,
+    Size,
+    Params,
+    Backend,
+    Threads,
+    Chunk,
+    TypeK,
+    TypeV,
+    Test,
+    Rate,
+    Kernels,
+    Gbps,
+}
+
+impl Column {
+    /// llama-bench's title, least width, and whether it is aligned to the left.
+    fn shape(self) -> (&'static str, usize, bool) {
+        match self {
+            Self::Model => ("model", 30, true),
+            Self::Size => ("size", 10, false),
+            Self::Params => ("params", 10, false),
+            Self::Backend => ("backend", 10, true),
+            Self::Threads => ("threads", 7, false),
+            Self::Chunk => ("n_ubatch", 8, false),
+            Self::TypeK => ("type_k", 6, false),
+            Self::TypeV => ("type_v", 6, false),
+            Self::Test => ("test", 15, false),
+            Self::Rate => ("t/s", 20, false),
+            Self::Kernels => ("kernels", 7, true),
+            Self::Gbps => ("GB/s", 8, false),
+        }
+    }
+
+    fn text(self, r: &Record) -> String {
+        match self {
+            Self::Model => r.subject.kind.clone(),
+            Self::Size => size(r.subject.bytes),
+            Self::Params => params(r.subject.params),
+            Self::Backend => "CPU".into(),
+            Self::Threads => r.case.threads.to_string(),
+            Self::Chunk => r.case.chunk.to_string(),
+            Self::TypeK | Self::TypeV => r.case.kv_type.name().into(),
+            Self::Test => r.case.test.label(),
+            Self::Rate => {
+                let (mean, stddev) = r.tokens_per_second();
+                format!("{mean:.2} ± {stddev:.2}")
+            }
+            Self::Kernels => r.case.kernels.name().into(),
+            Self::Gbps => r.gbps.map_or_else(|| "-".into(), |g| format!("{g:.2}")),
+        }
+    }
+
+    fn cell(self, text: &str) -> String {
+        match self.shape() {
+            (_, width, true) => format!(" {text:<width$} |"),
+            (_, width, false) => format!(" {text:>width$} |"),
+        }
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes as f64 / f64::from(1 << 20) {
+        mib if mib < 1024.0 => format!("{mib:.2} MiB"),
+        mib => format!("{:.2} GiB", mib / 1024.0),
+    }
+}
+
+fn params(n: u64) -> String {
+    match n as f64 {
+        n if n < 1e9 => format!("{:.2} M", n / 1e6),
+        n => format!("{:.2} B", n / 1e9),
+    }
+}
+
+/// Prints rows as they come.
+pub(super) struct Printer {
+    format: Format,
+    columns: Vec<Column>,
+    rows: usize,
+}
+
+impl Printer {
+    /// A printer with the columns that `plan` needs.
+    pub fn new(format: Format, plan: &Plan) -> Self {
+        use Column::*;
+        let mut columns = vec![Model, Size, Params, Backend, Threads];
+        columns.extend(plan.shows_chunk.then_some(Chunk));
+        columns.extend(plan.shows_kv.then_some([TypeK, TypeV]).into_iter().flatten());
+        columns.extend([Test, Rate, Kernels, Gbps]);
+        Self {
+            format,
+            columns,
+            rows: 0,
+        }
+    }
+
+    /// What stands before the rows and needs none of them.
+    pub fn header(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        match self.format {
+            Format::Md => {
+                let titles: String = self.columns.iter().map(|c| c.cell(c.shape().0)).collect();
+                let rules: String = self.columns.iter().map(|c| rule(*c)).collect();
+                writeln!(to, "|{titles}\n|{rules}")
+            }
+            Format::Json => writeln!(to, "["),
+            Format::Csv | Format::Jsonl | Format::Sql => Ok(()),
+        }
+    }
+
+    /// One result.
+    pub fn row(&mut self, r: &Record, to: &mut dyn Write) -> io::Result<()> {
+        let first = self.rows == 0;
+        self.rows += 1;
+        match self.format {
+            Format::Md => {
+                let cells: String = self.columns.iter().map(|c| c.cell(&c.text(r))).collect();
+                writeln!(to, "|{cells}")
+            }
+            Format::Csv => csv(r, first, to),
+            Format::Json => {
+                let text = serde_json::to_string_pretty(r)?;
+                let comma = if first { "" } else { ",\n" };
+                write!(to, "{comma}  {}", text.replace('\n', "\n  "))
+            }
+            Format::Jsonl => writeln!(to, "{}", serde_json::to_string(r)?),
+            Format::Sql => sql(r, first, to),
+        }
+    }
+
+    /// What stands after the rows.
+    pub fn footer(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        match self.format {
+            Format::Md => writeln!(to, "\nbuild: cbtop {}", env!("CARGO_PKG_VERSION")),
+            Format::Json => writeln!(to, "\n]"),
+            Format::Csv | Format::Jsonl | Format::Sql => Ok(()),
+        }
+    }
+}
+
+fn rule(c: Column) -> String {
+    let (_, width, left) = c.shape();
+    format!(" {}{} |", "-".repeat(width - 1), if left { '-' } else { ':' })
+}
+
+fn csv(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
+    let fields = r.fields();
+    if first {
+        let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+        writeln!(to, "{}", names.join(","))?;
+    }
+    let quoted: Vec<_> = fields
+        .iter()
+        .map(|(_, v)| match v {
+            Value::Null => String::new(),
+            Value::String(s) => format!("\"{}\"", s.replace('"', "\"\"")),
+            other => format!("\"{other}\""),
+        })
+        .collect();
+    writeln!(to, "{}", quoted.join(","))
+}
+
+/// llama-bench's table name, so that its comparison scripts find it.
+const TABLE: &str = "llama_bench";
+
+fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
+    let fields = r.fields();
+    if first {
+        let columns: Vec<_> = fields.iter().map(|(name, v)| format!("  {name} {}", sql_type(name, v))).collect();
+        writeln!(to, "CREATE TABLE IF NOT EXISTS {TABLE} (\n{}\n);\n", columns.join(",\n"))?;
+    }
+    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+    let values: Vec<_> = fields
+        .iter()
+        .map(|(_, v)| match v {
+            Value::Null => "NULL".into(),
+            Value::Bool(b) => u8::from(*b).to_string(),
+            Value::String(s) => format!("'{}'", s.replace('\'', "''")),
+            other => other.to_string(),
+        })
+        .collect();
+    writeln!(to, "INSERT INTO {TABLE} ({}) VALUES ({});", names.join(", "), values.join(", "))
+}
+
+fn sql_type(name: &str, value: &Value) -> &'static str {
+    match value {
+        _ if name == "gbps" => "REAL",
+        Value::Number(n) if n.is_f64() => "REAL",
+        Value::Number(_) | Value::Bool(_) => "INTEGER",
+        _ => "TEXT",
+    }
+}
