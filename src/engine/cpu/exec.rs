@@ -207,7 +207,7 @@ impl Executor {
         let id = sampler.sample(logits);
         let max = (ops.max)(logits);
         let mass = (ops.exp_sum)(logits, max);
-        let prob = logits.get(id as usize).map_or(f32::NAN, |l| (l - max).exp() / mass);
+        let prob = logits.get(id as usize).map_or(f64::NAN, |l| f64::from(l - max).exp() / mass) as f32;
         Choice { id, prob }
     }
 

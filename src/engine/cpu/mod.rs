@@ -18,7 +18,7 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod simd;
 
-pub use acts::{QActs, QActsWriter};
+pub use acts::QActs;
 pub use float_ops::{FloatOps, float_ops};
 pub use mat::{Acts, Input, MatCall, MatKernel, mat_kernel};
 

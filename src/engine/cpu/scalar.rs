@@ -53,10 +53,14 @@ unsafe fn mat(ty: GgmlType, call: &MatCall<'_>) {
                 let sum = match call.acts {
                     Acts::F32 { x, stride } => dot(w, &x[col * stride + start..][..n]),
                     Acts::Q8(a) => {
-                        let qs = a.qs(col)[start..][..n].as_chunks::<32>().0;
+                        // SAFETY: `start + n` lies in the column, and nobody writes to it meanwhile.
+                        let (qs, ds) = unsafe {
+                            let c = a.column(col).offset(start);
+                            let qs = std::slice::from_raw_parts(c.q, n);
+                            (qs, std::slice::from_raw_parts(c.d, n / 32))
+                        };
                         let ws = w.as_chunks::<32>().0;
-                        let ds = &a.d(col)[start / 32..];
-                        let blocks = ws.iter().zip(qs).zip(ds);
+                        let blocks = ws.iter().zip(qs.as_chunks::<32>().0).zip(ds);
                         blocks
                             .map(|((w, q), d)| d * dot(w, &q.map(f32::from)))
                             .sum()

@@ -312,8 +312,8 @@ fn threads_fill_disjoint_pieces_of_activations() {
     for col in 0..cols {
         whole.set_column(ops, col, &x[col * k..][..k]);
     }
-    let mut pieces = QActs::new(cols, k);
-    let writer = pieces.writer();
+    let pieces = QActs::new(cols, k);
+    let writer = &pieces;
     std::thread::scope(|scope| {
         for col in 0..cols {
             for start in (0..k).step_by(32) {

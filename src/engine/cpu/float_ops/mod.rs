@@ -81,6 +81,8 @@ ops! {
     /// `exp(x - max)` over its sum, in place. An empty slice stays empty; -inf becomes 0; where the
     /// largest is not finite the result is NaN.
     softmax(x: &mut [f32]);
+    /// Sum of `exp(x - max)`, taken in f64.
+    exp_sum(x: &[f32], max: f32) -> f64;
     /// `x += y`.
     add(x: &mut [f32], y: &[f32]);
     /// `x *= f`.

@@ -326,6 +326,19 @@ pub(super) fn softmax<A: Arith>(x: &mut [f32]) {
 }
 
 #[inline(always)]
+pub(super) fn exp_sum<A: Arith>(x: &[f32], top: f32) -> f64 {
+    let (chunks, rest) = x.as_chunks::<16>();
+    let mut sums = [0.0f64; 16];
+    for x in chunks {
+        for i in 0..16 {
+            sums[i] += f64::from(exp::<A>(x[i] - top));
+        }
+    }
+    let tail = rest.iter().map(|x| f64::from(exp::<A>(x - top)));
+    sums.into_iter().chain(tail).sum()
+}
+
+#[inline(always)]
 pub(super) fn add<A: Arith>(x: &mut [f32], y: &[f32]) {
     same(x.len(), y.len());
     for (x, y) in x.iter_mut().zip(y) {
