@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::path::Path;
 
-/// Four blocks a type and their values as the `gguf` package (0.x, PyPI) expands them.
+/// Four blocks a type and their values as the PyPI package `gguf` expands them.
 #[test]
 fn expands_like_the_gguf_package() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/quant");

@@ -187,6 +187,7 @@ impl QActs {
 
 /// One column of [`QActs`] as raw pointers.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(super) struct Column {
     pub(super) q: *const i8,
     pub(super) d: *const f32,

@@ -2,7 +2,7 @@
 //!
 //! Weights stay as stored in the GGUF file. Activations for quantised weights are int8 with one
 //! scale for 32 elements ([`QActs`]); for F32, F16 and BF16 weights they are plain floats.
-//! Every format is written once over a small instruction trait ([`simd`]) and compiled for each
+//! Every format is written once over a small instruction trait (`simd`) and compiled for each
 //! vector set; [`crate::quant::dequantise_row`] is what all of them are tested against.
 #![allow(unsafe_code)]
 

@@ -5,8 +5,18 @@
 //! there is one and a slow library call elsewhere, and half precision has its own instructions.
 
 use half::f16;
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
 
 pub(super) trait Arith {
+    /// Eight running sums.
+    type Sums: Copy;
+    fn zero() -> Self::Sums;
+    /// `sums + x * y`
+    fn dot8(x: &[f32; 8], y: &[f32; 8], sums: Self::Sums) -> Self::Sums;
+    fn total(sums: [Self::Sums; 4]) -> f32;
+    /// Integers, scale and the sums of both halves of a block; `None` when it is not finite.
+    fn quantise32(x: &[f32; 32], q: &mut [i8; 32]) -> Option<(f32, [i32; 2])>;
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn widen(x: &[f16; 8]) -> [f32; 8];
     fn narrow(x: &[f32; 8]) -> [f16; 8];
@@ -16,6 +26,36 @@ pub(super) trait Arith {
 pub(super) struct Plain;
 
 impl Arith for Plain {
+    type Sums = [f32; 8];
+    #[inline(always)]
+    fn zero() -> [f32; 8] {
+        [0.0; 8]
+    }
+    #[inline(always)]
+    fn dot8(x: &[f32; 8], y: &[f32; 8], mut sums: [f32; 8]) -> [f32; 8] {
+        for i in 0..8 {
+            sums[i] += x[i] * y[i];
+        }
+        sums
+    }
+    #[inline(always)]
+    fn total(s: [[f32; 8]; 4]) -> f32 {
+        (0..8)
+            .map(|i| (s[0][i] + s[1][i]) + (s[2][i] + s[3][i]))
+            .sum()
+    }
+    #[inline(always)]
+    fn quantise32(x: &[f32; 32], q: &mut [i8; 32]) -> Option<(f32, [i32; 2])> {
+        let top = x.iter().fold(0, |top, v| magnitude(*v).max(top));
+        let (scale, inverse) = steps(top)?;
+        let mut sums = [0; 2];
+        for (i, (x, q)) in x.iter().zip(q).enumerate() {
+            let rounded = (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+            *q = rounded as i8;
+            sums[i / 16] += rounded;
+        }
+        Some((scale, sums))
+    }
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         a * b + c
@@ -36,19 +76,79 @@ pub(super) struct Fused;
 
 #[cfg(target_arch = "x86_64")]
 impl Arith for Fused {
+    type Sums = __m256;
+    #[inline(always)]
+    fn zero() -> __m256 {
+        // SAFETY: AVX is enabled by the caller.
+        unsafe { _mm256_setzero_ps() }
+    }
+    #[inline(always)]
+    fn dot8(x: &[f32; 8], y: &[f32; 8], sums: __m256) -> __m256 {
+        // SAFETY: FMA is enabled by the caller; arrays have the size of a vector.
+        unsafe {
+            _mm256_fmadd_ps(
+                _mm256_loadu_ps(x.as_ptr()),
+                _mm256_loadu_ps(y.as_ptr()),
+                sums,
+            )
+        }
+    }
+    #[inline(always)]
+    fn total(s: [__m256; 4]) -> f32 {
+        // SAFETY: AVX is enabled by the caller.
+        unsafe {
+            let s = _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
+            let s = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps::<1>(s));
+            let s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+            _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)))
+        }
+    }
+    #[inline(always)]
+    fn quantise32(x: &[f32; 32], q: &mut [i8; 32]) -> Option<(f32, [i32; 2])> {
+        // SAFETY: AVX2 is enabled by the caller; every access is to eight floats of `x`, the 32
+        // bytes of `q`, or a local array.
+        unsafe {
+            let v: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(x.as_ptr().add(8 * i)));
+            let mask = _mm256_set1_epi32(0x7fff_ffff);
+            let size = v.map(|v| _mm256_and_si256(_mm256_castps_si256(v), mask));
+            let low = _mm256_max_epu32(size[0], size[1]);
+            let top = _mm256_max_epu32(low, _mm256_max_epu32(size[2], size[3]));
+            let top = _mm_max_epu32(
+                _mm256_castsi256_si128(top),
+                _mm256_extracti128_si256::<1>(top),
+            );
+            let top = _mm_max_epu32(top, _mm_shuffle_epi32::<0b01_00_11_10>(top));
+            let top = _mm_max_epu32(top, _mm_shuffle_epi32::<0b10_11_00_01>(top));
+            let (scale, inverse) = steps(_mm_cvtsi128_si32(top) as u32)?;
+            let inverse = _mm256_set1_ps(inverse);
+            // Rounds to nearest even, the mode every Rust program runs in.
+            let r = v.map(|v| _mm256_cvtps_epi32(_mm256_mul_ps(v, inverse)));
+            let packed = _mm256_packs_epi16(
+                _mm256_packs_epi32(r[0], r[1]),
+                _mm256_packs_epi32(r[2], r[3]),
+            );
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            let packed = _mm256_permutevar8x32_epi32(packed, order);
+            _mm256_storeu_si256(q.as_mut_ptr().cast(), packed);
+            let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), packed);
+            let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            let mut lanes = [0i32; 8];
+            _mm256_storeu_si256(lanes.as_mut_ptr().cast(), fours);
+            let [a, b, c, d, e, f, g, h] = lanes;
+            Some((scale, [a + b + c + d, e + f + g + h]))
+        }
+    }
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         a.mul_add(b, c)
     }
     #[inline(always)]
     fn widen(x: &[f16; 8]) -> [f32; 8] {
-        use std::arch::x86_64::*;
         // SAFETY: F16C is enabled by the caller; both arrays have the size of their vector.
         unsafe { std::mem::transmute(_mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast()))) }
     }
     #[inline(always)]
     fn narrow(x: &[f32; 8]) -> [f16; 8] {
-        use std::arch::x86_64::*;
         // SAFETY: as above.
         unsafe {
             let v = _mm256_loadu_ps(x.as_ptr());
@@ -82,23 +182,16 @@ fn sum32<T: Copy, A: Arith>(
     same(x.len(), y.len());
     let (xs, x_rest) = x.as_chunks::<32>();
     let (ys, y_rest) = y.as_chunks::<32>();
-    let mut sums = [[0.0f32; 8]; 4];
+    let mut sums = [A::zero(); 4];
     for (x, y) in xs.iter().zip(ys) {
-        let pairs = x.as_chunks::<8>().0.iter().zip(y.as_chunks::<8>().0);
-        for (sum, (x, y)) in sums.iter_mut().zip(pairs) {
-            let y = eight(y);
-            for i in 0..8 {
-                sum[i] = A::fma(x[i], y[i], sum[i]);
-            }
+        let (x, y) = (x.as_chunks::<8>().0, y.as_chunks::<8>().0);
+        for i in 0..4 {
+            sums[i] = A::dot8(&x[i], &eight(&y[i]), sums[i]);
         }
-    }
-    let mut total = [0.0f32; 8];
-    for i in 0..8 {
-        total[i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
     }
     let rest = x_rest.iter().zip(y_rest);
     let rest = rest.fold(0.0, |sum, (x, y)| A::fma(*x, one(*y), sum));
-    total.iter().sum::<f32>() + rest
+    A::total(sums) + rest
 }
 
 #[inline(always)]
@@ -203,43 +296,37 @@ pub(super) fn quantise<A: Arith>(
     let blocks = x.as_chunks::<32>().0.iter().zip(qs.as_chunks_mut::<32>().0);
     let sums = s32.iter_mut().zip(s16.as_chunks_mut::<2>().0);
     for (((x, q), d), (s32, s16)) in blocks.zip(d).zip(sums) {
-        // Bits of a magnitude order as the magnitude does, with infinities and NaN on top.
-        let mut top = [0u32; 8];
-        for x in x.as_chunks::<8>().0 {
-            for i in 0..8 {
-                top[i] = top[i].max(x[i].to_bits() & 0x7fff_ffff);
-            }
-        }
-        let top = f32::from_bits(top.into_iter().fold(0, u32::max));
-        if !top.is_finite() {
+        let Some((scale, sums)) = A::quantise32(x, q) else {
             *q = [0; 32];
             (*d, *s32, *s16) = (f32::NAN, f32::NAN, [f32::NAN; 2]);
             continue;
-        }
-        let scale = top / 127.0;
-        // Below this the reciprocal overflows; such a block is zero for every purpose.
-        let (scale, inverse) = if scale > 1e-36 {
-            (scale, 127.0 / top)
-        } else {
-            (0.0, 0.0)
         };
-        let mut sums = [0i32; 2];
-        let halves = x.as_chunks::<16>().0.iter().zip(q.as_chunks_mut::<16>().0);
-        for ((x, q), sum) in halves.zip(&mut sums) {
-            let mut rounded = [0i32; 16];
-            for i in 0..16 {
-                let v = x[i] * inverse + ROUND;
-                rounded[i] = v.to_bits() as i32 - ROUND.to_bits() as i32;
-            }
-            for i in 0..16 {
-                q[i] = rounded[i] as i8;
-                *sum += rounded[i];
-            }
-        }
         *d = scale;
-        *s16 = [scale * sums[0] as f32, scale * sums[1] as f32];
+        *s16 = sums.map(|sum| scale * sum as f32);
         *s32 = scale * (sums[0] + sums[1]) as f32;
     }
+}
+
+/// The bits of a magnitude: they order as it does, with infinities and NaN on top.
+#[inline(always)]
+fn magnitude(x: f32) -> u32 {
+    x.to_bits() & 0x7fff_ffff
+}
+
+/// Scale and its reciprocal for a block whose largest [`magnitude`] is `top`.
+#[inline(always)]
+fn steps(top: u32) -> Option<(f32, f32)> {
+    let top = f32::from_bits(top);
+    if !top.is_finite() {
+        return None;
+    }
+    let scale = top / 127.0;
+    // Below this the reciprocal overflows; such a block is zero for every purpose.
+    Some(if scale > 1e-36 {
+        (scale, 127.0 / top)
+    } else {
+        (0.0, 0.0)
+    })
 }
 
 /// `exp(x)` to about an ulp; 0 below -87.3, and `exp(88.3)` above that.
@@ -309,19 +396,10 @@ pub(super) fn gelu_tanh<A: Arith>(x: &mut [f32]) {
 #[inline(always)]
 pub(super) fn softmax<A: Arith>(x: &mut [f32]) {
     let top = max::<A>(x);
-    let (chunks, rest) = x.as_chunks_mut::<16>();
-    let mut sums = [0.0f64; 16];
-    for x in chunks {
-        for i in 0..16 {
-            x[i] = exp::<A>(x[i] - top);
-            sums[i] += f64::from(x[i]);
-        }
-    }
-    let mut sum: f64 = sums.iter().sum();
-    for x in rest {
+    for x in x.iter_mut() {
         *x = exp::<A>(*x - top);
-        sum += f64::from(*x);
     }
+    let sum = sum_f64(x, |v| v);
     scale::<A>(x, (1.0 / sum) as f32);
 }
 
@@ -377,5 +455,10 @@ pub(super) fn max<A: Arith>(x: &[f32]) -> f32 {
 #[inline(always)]
 pub(super) fn argmax<A: Arith>(x: &[f32]) -> usize {
     let top = max::<A>(x);
-    x.iter().position(|v| *v == top).unwrap_or(0)
+    // Whole chunks first, without leaving early within one, so that they compare as vectors.
+    let chunks = x.as_chunks::<32>().0.iter();
+    let found = |chunk: &[f32; 32]| chunk.iter().fold(false, |any, v| any | (*v == top));
+    let start = chunks.take_while(|chunk| !found(chunk)).count() * 32;
+    let rest = x[start..].iter().position(|v| *v == top);
+    rest.map_or(0, |at| start + at)
 }

@@ -119,9 +119,15 @@ impl Isa for Emulated {
     }
 
     unsafe fn add(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
-        use std::mem::transmute;
-        // SAFETY: a vector of 256 bits and these arrays have the same size and no invalid values.
-        unsafe { transmute(dpbusd(transmute(acc), transmute(u), transmute(s))) }
+        let (mut sums, mut us, mut ss) = ([0; 8], [0; 32], [0; 32]);
+        // SAFETY: AVX by the caller; the arrays have the size of a vector.
+        unsafe {
+            _mm256_storeu_si256(sums.as_mut_ptr().cast(), acc);
+            _mm256_storeu_si256(us.as_mut_ptr().cast(), u);
+            _mm256_storeu_si256(ss.as_mut_ptr().cast(), s);
+            let sums = dpbusd(sums, us, ss);
+            _mm256_loadu_si256(sums.as_ptr().cast())
+        }
     }
 
     unsafe fn lanes(acc: __m256i) -> __m256i {

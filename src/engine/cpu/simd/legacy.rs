@@ -131,37 +131,31 @@ unsafe fn both<const STRIDE: usize, const N: usize>(w: *const u8) -> (__m256, __
 /// Sixteen bytes of nibbles: low ones in the low half, high ones in the high half.
 #[inline(always)]
 unsafe fn nibbles(w: *const u8) -> __m256i {
-    unsafe {
-        let v = _mm256_broadcastsi128_si256(load128(w));
-        let v = _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
-        _mm256_and_si256(v, _mm256_set1_epi8(15))
-    }
+    let v = _mm256_broadcastsi128_si256(load128(w));
+    let v = _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
+    _mm256_and_si256(v, _mm256_set1_epi8(15))
 }
 
 /// Bit `i` of the word at `w` as 16 in byte `i`.
 #[inline(always)]
 unsafe fn sixteens(w: *const u8) -> __m256i {
-    unsafe {
-        let word = _mm256_set1_epi32(w.cast::<i32>().read_unaligned());
-        let spread = _mm256_setr_epi64x(
-            0,
-            0x0101010101010101,
-            0x0202020202020202,
-            0x0303030303030303,
-        );
-        let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
-        let bits = _mm256_and_si256(_mm256_shuffle_epi8(word, spread), bit);
-        _mm256_and_si256(_mm256_cmpeq_epi8(bits, bit), _mm256_set1_epi8(16))
-    }
+    let word = _mm256_set1_epi32(w.cast::<i32>().read_unaligned());
+    let spread = _mm256_setr_epi64x(
+        0,
+        0x0101010101010101,
+        0x0202020202020202,
+        0x0303030303030303,
+    );
+    let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
+    let bits = _mm256_and_si256(_mm256_shuffle_epi8(word, spread), bit);
+    _mm256_and_si256(_mm256_cmpeq_epi8(bits, bit), _mm256_set1_epi8(16))
 }
 
 /// The levels that the nibbles of IQ4_NL and IQ4_XS stand for.
 #[inline(always)]
 unsafe fn levels(w: *const u8) -> __m256i {
-    unsafe {
-        let table = _mm256_broadcastsi128_si256(load128(IQ4_VALUES.as_ptr().cast()));
-        _mm256_shuffle_epi8(table, nibbles(w))
-    }
+    let table = _mm256_broadcastsi128_si256(load128(IQ4_VALUES.as_ptr().cast()));
+    _mm256_shuffle_epi8(table, nibbles(w))
 }
 
 macro_rules! block {
@@ -177,21 +171,21 @@ macro_rules! block {
             const RUN: usize = $run;
             #[inline(always)]
             unsafe fn quants<const J: usize>($w: *const u8) -> __m256i {
-                unsafe { $quants }
+                $quants
             }
             #[inline(always)]
             unsafe fn scales($w: *const u8, scale: *mut f32, min: *mut f32) {
-                unsafe { (*scale, *min) = $one }
+                (*scale, *min) = $one
             }
             #[inline(always)]
             unsafe fn dot<I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
-                unsafe { dot_blocks::<Self, I>(w, x, k) }
+                dot_blocks::<Self, I>(w, x, k)
             }
         }
         impl Block for $name {
             #[inline(always)]
             unsafe fn scales_of<const N: usize>($w: *const u8) -> (__m256, __m256) {
-                unsafe { $eight }
+                $eight
             }
         }
     };
@@ -203,10 +197,8 @@ unsafe fn offset<const STRIDE: usize, const N: usize>(
     w: *const u8,
     factor: f32,
 ) -> (__m256, __m256) {
-    unsafe {
-        let d = _mm256_cvtph_ps(words::<STRIDE, N>(w));
-        (d, _mm256_mul_ps(d, _mm256_set1_ps(factor)))
-    }
+    let d = _mm256_cvtph_ps(words::<STRIDE, N>(w));
+    (d, _mm256_mul_ps(d, _mm256_set1_ps(factor)))
 }
 
 block!(Q4_0, 18, signed false, min true, run 8, |w| nibbles(w.add(2)),
@@ -230,23 +222,21 @@ format!(Iq4Xs, dot_by32::<Self, I>, store_by32, 136, sub 32, signed true, min fa
 impl By32 for Iq4Xs {
     #[inline(always)]
     unsafe fn scales8(w: *const u8) -> (__m256, __m256) {
-        unsafe {
-            let high = i32::from(w.add(2).cast::<u16>().read_unaligned());
-            let low = w.add(4).cast::<i32>().read_unaligned();
-            let low = _mm256_srlv_epi32(
-                _mm256_set1_epi32(low),
-                _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28),
-            );
-            let high = _mm256_srlv_epi32(
-                _mm256_set1_epi32(high),
-                _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14),
-            );
-            let low = _mm256_and_si256(low, _mm256_set1_epi32(15));
-            let high = _mm256_and_si256(high, _mm256_set1_epi32(3));
-            let six = _mm256_or_si256(low, _mm256_slli_epi32::<4>(high));
-            let scales = _mm256_cvtepi32_ps(_mm256_sub_epi32(six, _mm256_set1_epi32(32)));
-            let d = _mm256_set1_ps(half(w));
-            (_mm256_mul_ps(d, scales), _mm256_setzero_ps())
-        }
+        let high = i32::from(w.add(2).cast::<u16>().read_unaligned());
+        let low = w.add(4).cast::<i32>().read_unaligned();
+        let low = _mm256_srlv_epi32(
+            _mm256_set1_epi32(low),
+            _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28),
+        );
+        let high = _mm256_srlv_epi32(
+            _mm256_set1_epi32(high),
+            _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14),
+        );
+        let low = _mm256_and_si256(low, _mm256_set1_epi32(15));
+        let high = _mm256_and_si256(high, _mm256_set1_epi32(3));
+        let six = _mm256_or_si256(low, _mm256_slli_epi32::<4>(high));
+        let scales = _mm256_cvtepi32_ps(_mm256_sub_epi32(six, _mm256_set1_epi32(32)));
+        let d = _mm256_set1_ps(half(w));
+        (_mm256_mul_ps(d, scales), _mm256_setzero_ps())
     }
 }

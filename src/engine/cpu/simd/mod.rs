@@ -28,8 +28,8 @@ use std::arch::x86_64::*;
 /// two dot products with it.
 const REPACK_FROM: usize = 3;
 
-/// How far ahead of a block the weights are fetched.
-const AHEAD: usize = 1024;
+/// How many bytes ahead of a block the weights are fetched: measured against 1024 and none.
+const AHEAD: usize = 4096;
 
 /// Asks for the cache lines of the 256 weights that follow [`AHEAD`] bytes later.
 #[inline(always)]
