@@ -1,7 +1,8 @@
 //! The help window, made from the live keymap.
 
 use super::chrome;
-use crate::tui::keymap::{Binding, Group, editor_bindings};
+use crate::tui::editor::editor_bindings;
+use crate::tui::keymap::{Binding, Group};
 use crate::tui::state::{App, Overlay};
 use crate::tui::text::width;
 use ratatui::buffer::Buffer;
