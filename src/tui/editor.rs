@@ -1,6 +1,6 @@
 //! The prompt editor: a buffer with a cursor.
 
-use super::keymap::{EditAction, editor_bindings};
+use super::keymap::Key;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Longest prompt that can be typed or pasted, bytes.
@@ -121,6 +121,81 @@ impl Editor {
         self.text.insert_str(self.cursor, &clean);
         self.cursor += clean.len();
     }
+}
+
+/// What a key does while the prompt editor is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EditAction {
+    /// Start the run with the prompt.
+    Send,
+    /// Close without a change.
+    Cancel,
+    /// Insert a line feed.
+    NewLine,
+    /// Take over the prompt of the run.
+    Recall,
+    /// One character left.
+    Left,
+    /// One character right.
+    Right,
+    /// To the start.
+    Home,
+    /// To the end.
+    End,
+    /// Delete before the cursor.
+    Backspace,
+    /// Delete under the cursor.
+    Delete,
+    /// Delete the word before the cursor.
+    DeleteWord,
+    /// Delete everything before the cursor.
+    DeleteToStart,
+    /// Delete everything after the cursor.
+    DeleteToEnd,
+    /// Leave the program.
+    Quit,
+}
+
+/// Keys of the prompt editor with their description; every other character is typed.
+pub fn editor_bindings() -> Vec<(EditAction, Vec<Key>, &'static str)> {
+    use EditAction as E;
+    let ctrl = |c| Key {
+        code: KeyCode::Char(c),
+        ctrl: true,
+    };
+    let key = |code| Key { code, ctrl: false };
+    vec![
+        (E::Send, vec![key(KeyCode::Enter)], "send"),
+        (E::Cancel, vec![key(KeyCode::Esc)], "cancel"),
+        (E::NewLine, vec![ctrl('j')], "new line"),
+        (
+            E::Recall,
+            vec![key(KeyCode::Up), ctrl('p')],
+            "take over the current prompt",
+        ),
+        (E::Left, vec![key(KeyCode::Left), ctrl('b')], "left"),
+        (E::Right, vec![key(KeyCode::Right), ctrl('f')], "right"),
+        (E::Home, vec![key(KeyCode::Home), ctrl('a')], "to the start"),
+        (E::End, vec![key(KeyCode::End), ctrl('e')], "to the end"),
+        (
+            E::Backspace,
+            vec![key(KeyCode::Backspace), ctrl('h')],
+            "delete before the cursor",
+        ),
+        (
+            E::Delete,
+            vec![key(KeyCode::Delete), ctrl('d')],
+            "delete under the cursor",
+        ),
+        (
+            E::DeleteWord,
+            vec![ctrl('w')],
+            "delete the word before the cursor",
+        ),
+        (E::DeleteToStart, vec![ctrl('u')], "delete to the start"),
+        (E::DeleteToEnd, vec![ctrl('k')], "delete to the end"),
+        (E::Quit, vec![ctrl('c')], "quit cbtop"),
+    ]
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Least time between two frames after a key, so that a held key does not flood a slow terminal.
 const FRAME_AFTER_INPUT: Duration = Duration::from_millis(33);
 /// Least time between two frames of a running model: drawing takes its time from the cores that generate.
-const FRAME_AFTER_SNAPSHOT: Duration = Duration::from_millis(100);
+const FRAME_AFTER_SNAPSHOT: Duration = Duration::from_millis(125);
 
 type Screen = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
@@ -65,11 +65,14 @@ async fn drive(mut handle: SessionHandle, options: &Options) -> Result<(), TuiEr
             },
             () = signals.next() => break,
             () = schedule.due() => {
+                let newest = handle.frames.borrow_and_update().clone();
+                update(&mut app, Message::Snapshot(newest));
                 draw(&mut screen, &app)?;
                 schedule.drawn();
                 continue;
             }
-            changed = handle.frames.changed() => {
+            // With a frame to come there is nothing to wake up for: it takes the newest snapshot itself.
+            changed = handle.frames.changed(), if !schedule.pending() => {
                 if changed.is_err() {
                     drop(guard);
                     return Err(session_ended(&app));
@@ -170,6 +173,10 @@ impl Schedule {
     fn request(&mut self, gap: Duration) {
         let at = self.last + gap;
         self.next = Some(self.next.map_or(at, |n| n.min(at)));
+    }
+
+    fn pending(&self) -> bool {
+        self.next.is_some()
     }
 
     fn drawn(&mut self) {

@@ -1,7 +1,7 @@
 //! Where everything is: one pure function that the view draws by and the mouse is resolved by.
 
 use super::state::Panel;
-use ratatui::layout::{Constraint, Layout as Split, Rect};
+use ratatui::layout::Rect;
 
 /// What the layout depends on besides the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +62,9 @@ impl Layout {
             _ => 5,
         };
         let status_rows = u16::from(!compact);
-        let [header, main, status, footer] = Split::vertical([
-            Constraint::Length(header_rows),
-            Constraint::Fill(1),
-            Constraint::Length(status_rows),
-            Constraint::Length(1),
-        ])
-        .areas(area);
+        let (header, rest) = top(area, header_rows);
+        let (rest, footer) = top(rest, rest.height - 1);
+        let (main, status) = top(rest, rest.height - status_rows);
         let panels = match (compact || inputs.zoomed, w >= 100 && h >= 24) {
             (true, _) => vec![(inputs.focus, main)],
             (_, true) => wide(main, inputs),
@@ -132,13 +128,47 @@ fn narrow(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
         .unwrap_or(stack.len() - 1);
     stack[grows].1 += left;
     stack.sort_by_key(|(p, _)| Panel::ALL.iter().position(|q| q == p));
-    let areas =
-        Split::vertical(stack.iter().map(|(_, rows)| Constraint::Length(*rows))).split(main);
-    stack
-        .iter()
-        .map(|(p, _)| *p)
-        .zip(areas.iter().copied())
-        .collect()
+    let mut rest = main;
+    let mut panels = Vec::with_capacity(stack.len());
+    for (panel, rows) in stack {
+        let (area, below) = top(rest, rows);
+        panels.push((panel, area));
+        rest = below;
+    }
+    panels
+}
+
+/// The first `rows` of `area`, and what is left below.
+fn top(area: Rect, rows: u16) -> (Rect, Rect) {
+    let rows = rows.min(area.height);
+    let below = Rect {
+        y: area.y + rows,
+        height: area.height - rows,
+        ..area
+    };
+    (
+        Rect {
+            height: rows,
+            ..area
+        },
+        below,
+    )
+}
+
+/// All of `area` but its last `columns`, and those.
+fn aside(area: Rect, columns: u16) -> (Rect, Rect) {
+    let left = area.width - columns.min(area.width);
+    (
+        Rect {
+            width: left,
+            ..area
+        },
+        Rect {
+            x: area.x + left,
+            width: area.width - left,
+            ..area
+        },
+    )
 }
 
 /// Two columns above, layers and text below.
@@ -154,15 +184,10 @@ fn wide(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     let top_rows = (inputs.brick_rows + 3)
         .max(14)
         .min(h.saturating_sub(layers_rows + text_rows));
-    let [top, layers, bottom] = Split::vertical([
-        Constraint::Length(top_rows),
-        Constraint::Length(layers_rows),
-        Constraint::Fill(1),
-    ])
-    .areas(main);
+    let (upper, rest) = top(main, top_rows);
+    let (layers, bottom) = top(rest, layers_rows);
     let side_width = (main.width * 40 / 100).clamp(40, 90);
-    let [bricks, side] =
-        Split::horizontal([Constraint::Fill(1), Constraint::Length(side_width)]).areas(top);
+    let (bricks, side) = aside(upper, side_width);
     let mut panels = vec![(Panel::Bricks, bricks)];
     let side_panels: Vec<(Panel, u16)> = if roomy {
         vec![(Panel::Path, 12), (Panel::Advice, 12)]
@@ -173,22 +198,22 @@ fn wide(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     } else {
         vec![(Panel::Path, 8), (Panel::Advice, 7)]
     };
-    let areas = Split::vertical(
-        side_panels
-            .iter()
-            .map(|(_, weight)| Constraint::Fill(*weight)),
-    )
-    .split(side);
-    panels.extend(
-        side_panels
-            .iter()
-            .map(|(p, _)| *p)
-            .zip(areas.iter().copied()),
-    );
+    let total: u16 = side_panels.iter().map(|(_, weight)| weight).sum();
+    let mut below = side;
+    for (i, (panel, weight)) in side_panels.iter().enumerate() {
+        let last = i + 1 == side_panels.len();
+        let rows = if last {
+            below.height
+        } else {
+            side.height * weight / total.max(1)
+        };
+        let (area, rest) = top(below, rows);
+        panels.push((*panel, area));
+        below = rest;
+    }
     panels.push((Panel::Layers, layers));
     if roomy {
-        let [text, memory] =
-            Split::horizontal([Constraint::Fill(1), Constraint::Length(side_width)]).areas(bottom);
+        let (text, memory) = aside(bottom, side_width);
         panels.extend([(Panel::Text, text), (Panel::Memory, memory)]);
     } else {
         panels.push((Panel::Text, bottom));

@@ -372,7 +372,7 @@ fn step() -> impl Strategy<Value = Step> {
         .into_iter()
         .flat_map(|b| b.keys)
         .chain(
-            super::keymap::editor_bindings()
+            super::editor::editor_bindings()
                 .into_iter()
                 .flat_map(|(_, keys, _)| keys),
         )

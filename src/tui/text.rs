@@ -13,6 +13,9 @@ pub fn sanitise(text: &str, ascii: bool) -> String {
 
 /// As [`sanitise`], but line feeds stay and a tab becomes four spaces.
 pub fn sanitise_block(text: &str, ascii: bool, out: &mut String) {
+    if text.bytes().all(|b| matches!(b, b' '..=b'~' | b'\n')) {
+        return out.push_str(text);
+    }
     for c in text.chars() {
         match c {
             '\n' => out.push('\n'),
@@ -92,6 +95,35 @@ pub fn wrap(text: &str, columns: usize) -> Vec<Range<usize>> {
 }
 
 fn wrap_paragraph(text: &str, base: usize, columns: usize, lines: &mut Vec<Range<usize>>) {
+    if text.is_ascii() {
+        wrap_ascii(text.as_bytes(), base, columns, lines);
+    } else {
+        wrap_clusters(text, base, columns, lines);
+    }
+}
+
+/// One byte is one column: a frame wraps all of a long text, so this must be quick.
+fn wrap_ascii(text: &[u8], base: usize, columns: usize, lines: &mut Vec<Range<usize>>) {
+    let mut start = 0;
+    while let Some(line) = text.get(start..start + columns) {
+        let (end, next) = match text.get(start + columns) {
+            None => break,
+            Some(b' ') => (start + columns, start + columns + 1),
+            Some(_) => {
+                let end = line
+                    .iter()
+                    .rposition(|b| *b == b' ')
+                    .map_or(start + columns, |i| start + i + 1);
+                (end, end)
+            }
+        };
+        lines.push(base + start..base + end);
+        start = next;
+    }
+    lines.push(base + start..base + text.len().max(start));
+}
+
+fn wrap_clusters(text: &str, base: usize, columns: usize, lines: &mut Vec<Range<usize>>) {
     let mut line_start = 0;
     let mut used = 0;
     // Byte offset just after the last space of the line: where it would be broken.
@@ -193,6 +225,14 @@ mod tests {
             }
             let squeeze = |s: &str| s.chars().filter(|c| !c.is_whitespace()).collect::<String>();
             prop_assert_eq!(squeeze(&kept), squeeze(&t));
+        }
+
+        #[test]
+        fn ascii_wraps_as_everything_else(t in "[a-c ]{0,60}", columns in 1usize..12) {
+            let (mut quick, mut general) = (Vec::new(), Vec::new());
+            wrap_ascii(t.as_bytes(), 7, columns, &mut quick);
+            wrap_clusters(&t, 7, columns, &mut general);
+            prop_assert_eq!(quick, general);
         }
 
         #[test]

@@ -16,6 +16,8 @@ pub struct Theme {
     pub strong: Style,
     /// Panel borders.
     pub border: Style,
+    /// The border of the focused panel.
+    pub border_focus: Style,
     /// Something good: a gain, running.
     pub good: Style,
     /// Something to notice: paused, waiting.
@@ -124,14 +126,16 @@ impl Theme {
         let plain = Style::new();
         let fg = |c: Color| if colour { plain.fg(c) } else { plain };
         Self {
-            dim: plain.add_modifier(Modifier::DIM),
+            // An explicit default, so that titles do not take the colour of the border they stand in.
+            dim: fg(Color::Reset).add_modifier(Modifier::DIM),
             accent: fg(Color::Cyan).add_modifier(Modifier::BOLD),
-            strong: plain.add_modifier(Modifier::BOLD),
+            strong: fg(Color::Reset).add_modifier(Modifier::BOLD),
             border: if colour {
                 plain.fg(Color::Blue)
             } else {
                 plain.add_modifier(Modifier::DIM)
             },
+            border_focus: fg(Color::Cyan),
             good: fg(Color::Green).add_modifier(Modifier::BOLD),
             warn: fg(Color::Yellow).add_modifier(Modifier::BOLD),
             bad: fg(Color::Red).add_modifier(Modifier::BOLD),

@@ -84,7 +84,9 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             cell(app, c, row, largest, place, buf);
         }
         if app.focus == Panel::Bricks && top + line == cursor {
-            buf.set_style(place, theme.selected);
+            // Only the name: reversed bars would read as their opposite.
+            let name = columns.first().map_or(place, |c| c.title_area(place));
+            buf.set_style(name, theme.selected);
         }
     }
 }

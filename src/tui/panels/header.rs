@@ -23,6 +23,8 @@ pub fn tabs(area: Rect) -> Vec<(Panel, Rect)> {
             x = x.saturating_add(w + 1);
             (panel, tab)
         })
+        // The corner of the frame stays.
+        .filter(|(_, tab)| tab.right() + 1 < area.right())
         .collect()
 }
 
@@ -59,7 +61,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         chrome::put(&line, tab, buf);
     }
     // With three lines there is room for a tall sparkline on the right, else it is part of the first line.
-    let tall = inner.height >= 3 && inner.width >= 90;
+    let tall = inner.height >= 3 && inner.width >= 106;
     let chart = if tall { (inner.width / 3).min(64) } else { 0 };
     let facts = Rect {
         width: inner.width - chart,
@@ -72,12 +74,15 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         1 => vec![[rates(app), context(app)].into_iter().flatten().collect()],
         2 => vec![
             [rates(app), prefill(app)].into_iter().flatten().collect(),
-            [context(app), machine(app)].into_iter().flatten().collect(),
+            [context(app), machine(app, columns)]
+                .into_iter()
+                .flatten()
+                .collect(),
         ],
         _ => vec![
             rates(app),
             [prefill(app), context(app)].into_iter().flatten().collect(),
-            machine(app),
+            machine(app, columns),
         ],
     };
     for (i, parts) in lines.into_iter().enumerate() {
@@ -209,16 +214,12 @@ fn badge(app: &App) -> Line<'static> {
 /// The rate that matters now.
 fn now(app: &App) -> Span<'static> {
     let rates = &app.snapshot().rates;
-    match app.snapshot().state {
-        RunState::Prefill { .. } => Span::styled(
-            format!("{:>5} tok/s", tok_s(rates.prefill_tok_s)),
-            app.theme.good,
-        ),
-        _ => Span::styled(
-            format!("{:>5} tok/s", tok_s(rates.decode_now_tok_s)),
-            app.theme.good,
-        ),
-    }
+    let rate = match app.snapshot().state {
+        RunState::Prefill { .. } => rates.prefill_tok_s,
+        _ => rates.decode_now_tok_s,
+    };
+    let unit = if app.area.width < 12 { "t/s" } else { "tok/s" };
+    Span::styled(format!("{:>5} {unit}", tok_s(rate)), app.theme.good)
 }
 
 fn label(app: &App, name: &str, value: String) -> Vec<Span<'static>> {
@@ -309,7 +310,7 @@ fn context(app: &App) -> Vec<Part> {
     ]
 }
 
-fn machine(app: &App) -> Vec<Part> {
+fn machine(app: &App, columns: usize) -> Vec<Part> {
     let theme = &app.theme;
     let ascii = theme.glyphs.ascii;
     let (e, m) = (&app.snapshot().engine, &app.snapshot().machine);
@@ -351,9 +352,18 @@ fn machine(app: &App) -> Vec<Part> {
             vec![Span::styled(format!("paced to {pace} tok/s"), theme.warn)],
         ));
     }
+    let cpu = sanitise(&m.cpu, ascii)
+        .replace("(R)", "")
+        .replace("(TM)", "")
+        .replace(" CPU", "");
+    let cpu = cpu.split_whitespace().collect::<Vec<_>>().join(" ");
     parts.push(plain(
         4,
-        fit(&sanitise(m.cpu.trim(), ascii), 44, theme.glyphs.ellipsis),
+        fit(
+            &cpu,
+            columns.saturating_sub(30).clamp(12, 48),
+            theme.glyphs.ellipsis,
+        ),
     ));
     parts.push(plain(6, format!("kv {}", sanitise(&e.kv_type, ascii))));
     parts.push(plain(7, sanitise(&e.sampler, ascii)));

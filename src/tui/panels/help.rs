@@ -1,7 +1,8 @@
 //! The help window, made from the live keymap.
 
 use super::chrome;
-use crate::tui::keymap::{Binding, Group, editor_bindings};
+use crate::tui::editor::editor_bindings;
+use crate::tui::keymap::{Binding, Group};
 use crate::tui::state::{App, Overlay};
 use crate::tui::text::width;
 use ratatui::buffer::Buffer;
@@ -40,15 +41,13 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     Clear.render(window, buf);
     let last = last_top(app, area);
     let top = top.min(last);
-    let more = if last > 0 {
-        format!(" {} of {} lines, scroll ", last - top, last)
-    } else {
-        String::new()
-    };
-    let more = Line::styled(
-        more.replace(&format!(" {} of {last} lines, scroll ", 0), " end "),
-        theme.dim,
-    );
+    let total = lines(app, window.width).len();
+    let more = Line::from(chrome::position(
+        app,
+        top.into(),
+        chrome::inner(window).height.into(),
+        total,
+    ));
     let title = Line::styled(" keys ", theme.accent);
     let hint = Line::styled(
         " mouse: click focuses, a column title sorts, wheel scrolls ",
@@ -119,16 +118,19 @@ fn block(app: &App, group: Group) -> Vec<Line<'static>> {
         .bindings
         .iter()
         .filter(|b: &&Binding| b.group == group);
-    let mut lines = vec![Line::styled(
+    let mut lines = vec![Line::from(Span::styled(
         format!(" {}", group.title()),
         app.theme.strong,
-    )];
+    ))];
     lines.extend(bindings.map(|b| entry(app, &b.keys, b.help)));
     lines
 }
 
 fn editor(app: &App) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(" While typing a prompt", app.theme.strong)];
+    let mut lines = vec![Line::from(Span::styled(
+        " While typing a prompt",
+        app.theme.strong,
+    ))];
     lines.extend(
         editor_bindings()
             .iter()

@@ -71,24 +71,39 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let height = usize::from(inner.height);
     let with_index = height >= 2;
     let with_detail = height >= 3;
-    parts.truncate(
-        height
-            .saturating_sub(usize::from(with_index) + usize::from(with_detail))
-            .max(1),
-    );
-    for (line, part) in parts.iter().enumerate() {
-        strip(app, part, grid, chrome::row(inner, line), buf);
+    let around = usize::from(with_index) + usize::from(with_detail) + usize::from(app.zoomed);
+    parts.truncate(height.saturating_sub(around).max(1));
+    // Rows to spare make the totals taller.
+    let spare = if app.zoomed {
+        height.saturating_sub(parts.len() + around)
+    } else {
+        0
+    };
+    let mut line = 0;
+    for part in parts {
+        let rows = if line == 0 { 1 + spare.min(9) } else { 1 };
+        let place = chrome::row(inner, line);
+        strip(
+            app,
+            part,
+            grid,
+            Rect {
+                height: place.height * rows as u16,
+                ..place
+            },
+            buf,
+        );
+        line += rows;
     }
     if with_index {
-        index(app, grid, chrome::row(inner, parts.len()), buf);
+        index(app, grid, chrome::row(inner, line), buf);
     }
     if with_detail {
-        let line = if app.zoomed {
-            parts.len() + 2
-        } else {
-            parts.len() + 1
-        };
-        chrome::put(&detail(app), chrome::row(inner, line), buf);
+        chrome::put(
+            &detail(app),
+            chrome::row(inner, line + 1 + usize::from(app.zoomed)),
+            buf,
+        );
     }
 }
 
@@ -106,7 +121,12 @@ fn range(values: &[f64]) -> (f64, f64) {
     (finite().fold(high, f64::min), high)
 }
 
-fn strip(app: &App, (name, value): &Part, grid: Grid, line: Rect, buf: &mut Buffer) {
+fn strip(app: &App, (name, value): &Part, grid: Grid, area: Rect, buf: &mut Buffer) {
+    let line = Rect {
+        y: area.bottom().saturating_sub(1),
+        height: 1,
+        ..area
+    };
     let theme = &app.theme;
     let layers = &app.snapshot().layers;
     let values = cells(layers, grid, *value);
@@ -131,20 +151,46 @@ fn strip(app: &App, (name, value): &Part, grid: Grid, line: Rect, buf: &mut Buff
         }
         // Layers that differ by less than a hundredth are the same: noise is not drawn as a pattern.
         let even = high - low <= 0.01 * high;
-        let (glyph, mut style) = theme.heat(if even { 0.5 } else { (v - low) / (high - low) });
+        let t = if even { 0.5 } else { (v - low) / (high - low) };
+        let (glyph, mut style) = theme.heat(t);
         if marked == Some(i) {
             style = style.patch(theme.selected);
         }
         // A gap keeps wide cells apart.
-        let filled = if grid.width >= 3 {
-            grid.width - 1
+        let filled = grid.width - u16::from(grid.width >= 3);
+        if area.height > 1 {
+            let cell = Rect {
+                x,
+                width: filled,
+                ..area
+            };
+            chrome::sparkline(
+                &vec![t; filled.into()],
+                0.0,
+                1.0,
+                cell,
+                buf,
+                &theme.glyphs,
+                style,
+            );
         } else {
-            grid.width
-        };
-        buf.set_string(x, line.y, glyph.repeat(filled.into()), style);
+            buf.set_string(x, line.y, glyph.repeat(filled.into()), style);
+        }
+    }
+    let x = grid.x.saturating_add(values.len() as u16 * grid.width);
+    let side = Rect {
+        x,
+        width: MEAN,
+        ..area
+    };
+    if area.height > 3 && side.right() <= area.right() {
+        // The bars start at the fastest layer, not at zero: say so.
+        for (row, v) in [(0, high), (usize::from(area.height) - 2, low)] {
+            let text = chrome::right(&micros(v, theme.glyphs.micro), MEAN.into(), ellipsis);
+            chrome::put(&Line::styled(text, theme.dim), chrome::row(side, row), buf);
+        }
     }
     let mean = layers.iter().map(value).sum::<f64>() / layers.len().max(1) as f64;
-    let x = grid.x.saturating_add(values.len() as u16 * grid.width);
     if named && x + MEAN <= line.right() {
         let text = micros(mean, theme.glyphs.micro);
         buf.set_stringn(

@@ -66,11 +66,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     // Milliseconds from 10 ms on, so that the narrow column holds them.
     let scale = Scale::time(path.length_us * 10.0, theme.glyphs.micro);
     let heading = Line::styled(
-        format!(
-            " {} {} a token ",
-            scale.show(Some(path.length_us)),
-            scale.unit
-        ),
+        format!(" {} a token ", micros(path.length_us, theme.glyphs.micro)),
         theme.dim,
     );
     let legend = Line::styled(
@@ -134,7 +130,14 @@ fn table(app: &App, path: &CriticalPath, scale: Scale, inner: Rect, from: usize,
             .collect();
         chrome::put(&Line::from(spans), line, buf);
         if app.focus == Panel::Path && i == cursor {
-            buf.set_style(line, theme.selected);
+            let name = fields.first().map_or(0, |(_, w)| *w as u16);
+            buf.set_style(
+                Rect {
+                    width: line.width.min(name),
+                    ..line
+                },
+                theme.selected,
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The window in which a new prompt is typed.
 
 use super::chrome;
-use crate::tui::keymap::{EditAction, editor_bindings};
+use crate::tui::editor::{EditAction, editor_bindings};
 use crate::tui::state::{App, Overlay};
 use crate::tui::text::{sanitise_block, width, wrap};
 use ratatui::buffer::Buffer;
