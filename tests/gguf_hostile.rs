@@ -14,6 +14,9 @@ fn f32s(name: &str, n: u64) -> Tensor {
     Tensor::new(name, GgmlType::F32, &[n])
 }
 
+/// Header, and a row whose name is one byte and which has one dimension.
+const TABLE_END: usize = 24 + 33;
+
 fn one_tensor(change: impl FnOnce(&mut Tensor)) -> Vec<u8> {
     let mut tensor = f32s("t", 64);
     change(&mut tensor);
@@ -126,7 +129,10 @@ fn strings_and_values() -> Vec<(&'static str, Vec<u8>)> {
         .concat()
     };
     vec![
-        ("empty key", File::default().raw(b"", u8_value()).build()),
+        (
+            "empty key",
+            File::default().raw(b"", encode(&Value::U64(1))).build(),
+        ),
         (
             "key of 65,536 bytes",
             File::default().raw(&[b'k'; 65_536], u8_value()).build(),
@@ -239,9 +245,13 @@ fn tensors() -> Vec<(&'static str, Vec<u8>)> {
         ("two tensors at one offset", two(0, 0)),
         ("tensors that overlap by half", two(32, 0)),
         ("data cut by one byte", cut),
-        ("table without data", {
-            let bytes = one_tensor(|_| ());
-            bytes[..bytes.len() - 256 - 16].to_vec()
+        (
+            "table without data",
+            one_tensor(|_| ())[..TABLE_END].to_vec(),
+        ),
+        ("table cut in a tensor's offset", {
+            let long = one_tensor(|t| t.name = b"long.name".to_vec());
+            long[..TABLE_END + 4].to_vec()
         }),
     ]
 }

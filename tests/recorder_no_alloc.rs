@@ -1,11 +1,13 @@
 //! The token loop's instrumentation allocates nothing: recorder, statistics and rates, measured and modelled.
 #![allow(unsafe_code)]
 
+use cbtop::engine::{NO_LAYER, StepKind};
 use cbtop::model::brick::BrickId;
+use cbtop::model::work::Work;
 use cbtop::profiler::clock::Clock;
 use cbtop::profiler::os::FaultCounter;
 use cbtop::profiler::rates::RateMeter;
-use cbtop::profiler::recorder::{NO_LAYER, StepKind, StepRecorder, Work};
+use cbtop::profiler::recorder::StepRecorder;
 use cbtop::profiler::stats::Aggregate;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -16,8 +16,10 @@ struct State {
     v: Vec<Vec<f32>>,
     heads: Vec<Vec<f32>>,
     out: Vec<Vec<f32>>,
+    post_normed: Vec<Vec<f32>>,
     gate: Vec<Vec<f32>>,
     up: Vec<Vec<f32>>,
+    act: Vec<Vec<f32>>,
     logits: Vec<Vec<f32>>,
 }
 
@@ -31,8 +33,10 @@ impl State {
             Buf::V => &mut self.v,
             Buf::Heads => &mut self.heads,
             Buf::Out => &mut self.out,
+            Buf::PostNormed => &mut self.post_normed,
             Buf::Gate => &mut self.gate,
             Buf::Up => &mut self.up,
+            Buf::Act => &mut self.act,
             Buf::Logits => &mut self.logits,
         }
     }
@@ -152,12 +156,15 @@ impl<'m> Reference<'m> {
                     .collect();
             }
             Op::Gate { act } => {
-                for (g, u) in s.gate.iter_mut().flatten().zip(s.up.iter().flatten()) {
-                    *g = activation(*act, *g) * u;
-                }
+                let gated = |(g, u): (&Vec<f32>, &Vec<f32>)| {
+                    let both = g.iter().zip(u);
+                    both.map(|(g, u)| activation(*act, *g) * u).collect()
+                };
+                s.act = s.gate.iter().zip(&s.up).map(gated).collect();
             }
-            Op::Residual => {
-                for (x, o) in s.x.iter_mut().flatten().zip(s.out.iter().flatten()) {
+            Op::Residual { src } => {
+                let added = s.buf(*src).clone();
+                for (x, o) in s.x.iter_mut().flatten().zip(added.iter().flatten()) {
                     *x += o;
                 }
             }

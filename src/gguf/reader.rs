@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
     /// Reads a count of items of which each takes at least `encoded` bytes of file and `held` bytes of memory.
     pub fn count(&mut self, what: &'static str, encoded: u64, held: u64) -> Result<usize, Fault> {
         let offset = self.offset();
-        let count = self.u64(what)?;
+        let count = self.u64("a count")?;
         self.check_count(offset, what, count, encoded, held)
     }
 

@@ -24,10 +24,14 @@ pub enum Buf {
     Heads,
     /// Output of a block, `n_embd`.
     Out,
-    /// Gate projection, then the gated activation, `n_ff`.
+    /// Output of a block after its post-norm, `n_embd`.
+    PostNormed,
+    /// Gate projection, `n_ff`.
     Gate,
     /// Up projection, `n_ff`.
     Up,
+    /// Gated activation, `n_ff`.
+    Act,
     /// Logits, `n_vocab`; only of the tokens whose logits are wanted.
     Logits,
 }
@@ -46,7 +50,7 @@ pub enum Op {
     Norm {
         /// Input.
         src: Buf,
-        /// Output; may be the input.
+        /// Output.
         dst: Buf,
         /// Weight, as long as a column.
         weight: Vector,
@@ -81,13 +85,16 @@ pub enum Op {
         /// Visible tokens, own position included; `None`: all.
         window: Option<usize>,
     },
-    /// `Gate = act(Gate) * Up`.
+    /// `Act = act(Gate) * Up`.
     Gate {
         /// Activation.
         act: GateAct,
     },
-    /// `X += Out`.
-    Residual,
+    /// `X += src`.
+    Residual {
+        /// What is added.
+        src: Buf,
+    },
 }
 
 /// One call in the engine, one row in the dashboard.
@@ -153,9 +160,17 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// The norm behind a block, where the architecture has one; returns where the block's output then is.
+    fn post_norm(&mut self, id: BrickId, tensor: &str) -> Result<Buf, ModelError> {
+        if !matches!(self.hp.arch, Arch::Gemma2 | Arch::Gemma3) {
+            return Ok(Buf::Out);
+        }
+        self.norm(id, tensor, Buf::Out, Buf::PostNormed)?;
+        Ok(Buf::PostNormed)
+    }
+
     fn attention(&mut self, layer: usize, rope: usize) -> Result<(), ModelError> {
         let hp = self.hp;
-        let post_norm = matches!(hp.arch, Arch::Gemma2 | Arch::Gemma3);
         self.norm(BrickId::AttnNorm, "attn_norm", Buf::X, Buf::Normed)?;
         let input = (Buf::Normed, hp.n_embd);
         self.matmul(BrickId::QProj, "attn_q", input, (Buf::Q, hp.q_dim()), false)?;
@@ -171,28 +186,23 @@ impl Builder<'_> {
         self.push(BrickId::KvWrite, Op::KvWrite, true);
         self.push(BrickId::Attention, Op::Attend { window: hp.layer_window(layer) }, true);
         self.matmul(BrickId::OProj, "attn_output", (Buf::Heads, hp.attn_dim()), (Buf::Out, hp.n_embd), true)?;
-        if post_norm {
-            self.norm(BrickId::AttnPostNorm, "post_attention_norm", Buf::Out, Buf::Out)?;
-        }
-        self.push(BrickId::AttnResidual, Op::Residual, false);
+        let src = self.post_norm(BrickId::AttnPostNorm, "post_attention_norm")?;
+        self.push(BrickId::AttnResidual, Op::Residual { src }, false);
         Ok(())
     }
 
     fn feed_forward(&mut self) -> Result<(), ModelError> {
         let hp = self.hp;
-        let post_norm = matches!(hp.arch, Arch::Gemma2 | Arch::Gemma3);
         self.norm(BrickId::FfnNorm, "ffn_norm", Buf::X, Buf::Normed)?;
         let input = (Buf::Normed, hp.n_embd);
         self.matmul(BrickId::GateProj, "ffn_gate", input, (Buf::Gate, hp.n_ff), false)?;
         self.matmul(BrickId::UpProj, "ffn_up", input, (Buf::Up, hp.n_ff), true)?;
         self.push(BrickId::Activation, Op::Gate { act: hp.gate }, true);
-        self.matmul(BrickId::DownProj, "ffn_down", (Buf::Gate, hp.n_ff), (Buf::Out, hp.n_embd), true)?;
-        if post_norm {
-            self.norm(BrickId::FfnPostNorm, "post_ffw_norm", Buf::Out, Buf::Out)?;
-        }
+        self.matmul(BrickId::DownProj, "ffn_down", (Buf::Act, hp.n_ff), (Buf::Out, hp.n_embd), true)?;
+        let src = self.post_norm(BrickId::FfnPostNorm, "post_ffw_norm")?;
         // The head takes its tokens in another split than the layers.
         let last = self.layer == Some(hp.n_layers - 1);
-        self.push(BrickId::FfnResidual, Op::Residual, last);
+        self.push(BrickId::FfnResidual, Op::Residual { src }, last);
         Ok(())
     }
 }

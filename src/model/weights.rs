@@ -66,7 +66,7 @@ impl Weights<'_> {
             return Err(ModelError::UnsupportedType {
                 name: name.into(),
                 ty: t.ty.to_string(),
-                supported: quant::supported().map(GgmlType::name).collect::<Vec<_>>().join(", "),
+                supported: quant::supported().iter().map(|t| t.name()).collect::<Vec<_>>().join(", "),
             });
         }
         let rows = t.dims[1] as usize;

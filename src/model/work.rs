@@ -80,7 +80,7 @@ impl Brick {
                     flops: 6 * n,
                 }
             }
-            Op::Residual => {
+            Op::Residual { .. } => {
                 let n = t * hp.n_embd as u64;
                 Work {
                     elements: n,

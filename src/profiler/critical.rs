@@ -7,7 +7,7 @@ use crate::profiler::figures::{BrickRow, CriticalNode, CriticalPath};
 /// From this share of the roof's bandwidth on a brick counts as limited by memory.
 const MEMORY_SHARE: f64 = 0.6;
 /// Above this share the bytes cannot have come from memory: the caches serve them, and memory is not the limit.
-const CACHED_SHARE: f64 = 1.2;
+pub const CACHED_SHARE: f64 = 1.2;
 /// Calls shorter than this are mostly dispatch and cold caches, unless they move bytes at the roof's speed.
 const SHORT_CALL_US: f64 = 2.0;
 /// What a short call moves at most to count as overhead where no roof is known.

@@ -30,21 +30,27 @@ impl FaultCounter {
 
     /// Faults so far; a few microseconds. Allocates nothing.
     pub fn read(&self) -> Option<Faults> {
+        self.read_with_rss().map(|(faults, _)| faults)
+    }
+
+    /// Faults and the resident set in pages.
+    fn read_with_rss(&self) -> Option<(Faults, u64)> {
         let mut buffer = [0u8; 1024];
         let length = self.0.read_at(&mut buffer, 0).ok()?;
-        parse_faults(buffer.get(..length)?)
+        parse_stat(buffer.get(..length)?)
     }
 }
 
-/// Fields 10 and 12 of proc_pid_stat(5). The name, field 2, may hold blanks and brackets; the last `)` ends it.
-fn parse_faults(stat: &[u8]) -> Option<Faults> {
+/// Fields 10, 12 and 24 of proc_pid_stat(5). The name, field 2, may hold blanks and brackets; the last `)` ends it.
+fn parse_stat(stat: &[u8]) -> Option<(Faults, u64)> {
     let after_name = stat.iter().rposition(|&b| b == b')')? + 1;
     let mut fields = std::str::from_utf8(stat.get(after_name..)?)
         .ok()?
         .split_ascii_whitespace();
     let minor = fields.nth(7)?.parse().ok()?;
     let major = fields.nth(1)?.parse().ok()?;
-    Some(Faults { minor, major })
+    let rss_pages = fields.nth(11)?.parse().ok()?;
+    Some((Faults { minor, major }, rss_pages))
 }
 
 /// Context switches of a thread or a sum of them.
@@ -54,41 +60,69 @@ struct Switches {
     involuntary: u64,
 }
 
-/// Samples the process's counters at a bounded cost: cheap ones at most once an interval, dear ones once a second.
+/// Per-thread counts are a file a thread.
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// `smaps_rollup` walks every page table of the process: milliseconds.
+const RARE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Samples the process's counters at a bounded cost: resident set and faults at most once an interval, peak and switches
+/// once a second, huge pages every five.
 #[derive(Debug)]
 pub struct OsSampler {
     process: Option<Process>,
     faults: Option<FaultCounter>,
     at_start: Option<Faults>,
-    interval: Duration,
-    cheap_at: Option<Instant>,
-    dear_at: Option<Instant>,
+    now: Option<Faults>,
+    often: Due,
+    slow: Due,
+    rare: Due,
     rss: Option<u64>,
     peak_rss: Option<u64>,
-    now: Option<Faults>,
     huge_pages: Option<u64>,
     /// Last counts by thread. The process has no sum of its own, and a thread's count goes when it ends.
     threads: Option<HashMap<i32, Switches>>,
     switches: Option<Switches>,
 }
 
-/// `smaps_rollup` walks every page table of the process, and switches are a file a thread.
-const DEAR_INTERVAL: Duration = Duration::from_secs(1);
+/// When something was last done, and how long it then rests.
+#[derive(Debug)]
+struct Due {
+    interval: Duration,
+    last: Option<Instant>,
+}
+
+impl Due {
+    fn every(interval: Duration) -> Self {
+        Self {
+            interval,
+            last: None,
+        }
+    }
+
+    /// Whether it is time; if so, it counts as done.
+    fn now(&mut self) -> bool {
+        let due = self.last.is_none_or(|last| last.elapsed() >= self.interval);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
+    }
+}
 
 impl OsSampler {
-    /// Counters start now. `interval` bounds how often the cheap ones (resident set, faults) are read.
+    /// Counters start now. `interval` bounds how often any of them is read.
     pub fn new(interval: Duration) -> Self {
         let faults = FaultCounter::open();
         let mut sampler = Self {
             process: Process::myself().ok(),
             at_start: faults.as_ref().and_then(FaultCounter::read),
             faults,
-            interval,
-            cheap_at: None,
-            dear_at: None,
+            now: None,
+            often: Due::every(interval),
+            slow: Due::every(interval.max(SLOW_INTERVAL)),
+            rare: Due::every(interval.max(RARE_INTERVAL)),
             rss: None,
             peak_rss: None,
-            now: None,
             huge_pages: None,
             threads: None,
             switches: None,
@@ -100,17 +134,14 @@ impl OsSampler {
     /// Fills the fields that the system knows: resident sets, faults, switches, huge pages. `minor_faults_last_step` and
     /// the sizes of the engine's own buffers are the caller's.
     pub fn fill(&mut self, info: &mut MemoryInfo) {
-        let now = Instant::now();
-        let due = |at: Option<Instant>, every| {
-            at.is_none_or(|at: Instant| now.duration_since(at) >= every)
-        };
-        if due(self.cheap_at, self.interval) {
-            self.cheap_at = Some(now);
-            self.sample_cheap();
-        }
-        if due(self.dear_at, DEAR_INTERVAL.max(self.interval)) {
-            self.dear_at = Some(now);
+        if self.slow.now() {
+            self.sample_peak();
             self.count_switches();
+        }
+        if self.often.now() {
+            self.sample_rss_and_faults();
+        }
+        if self.rare.now() {
             self.huge_pages = self.process.as_ref().and_then(huge_page_bytes);
         }
         let since_start = self.now.zip(self.at_start);
@@ -123,12 +154,18 @@ impl OsSampler {
         info.huge_page_bytes = self.huge_pages;
     }
 
-    fn sample_cheap(&mut self) {
-        self.now = self.faults.as_ref().and_then(FaultCounter::read);
-        let status = self.process.as_ref().and_then(|p| p.status().ok());
-        // The kernel shows these in kB.
-        self.rss = status.as_ref().and_then(|s| s.vmrss).map(|kb| kb * 1024);
-        self.peak_rss = status.as_ref().and_then(|s| s.vmhwm).map(|kb| kb * 1024);
+    fn sample_rss_and_faults(&mut self) {
+        let read = self.faults.as_ref().and_then(FaultCounter::read_with_rss);
+        self.now = read.map(|(faults, _)| faults);
+        self.rss = read.map(|(_, pages)| pages.saturating_mul(procfs::page_size()));
+        // The peak is asked for less often, and must not be seen below the present.
+        self.peak_rss = self.peak_rss.max(self.rss);
+    }
+
+    fn sample_peak(&mut self) {
+        // The kernel shows it in kB.
+        let peak = self.process.as_ref().and_then(|p| p.status().ok()?.vmhwm);
+        self.peak_rss = self.peak_rss.max(peak.map(|kb| kb.saturating_mul(1024)));
     }
 
     fn count_switches(&mut self) {
@@ -296,11 +333,14 @@ mod tests {
     fn faults_are_found_behind_an_awkward_name() {
         let stat = b"42 (a) b (c) R 1 42 42 0 -1 4194304 1234 0 7 0 3 1 0 0 20 0 1 0 5 1000 200";
         assert_eq!(
-            parse_faults(stat),
-            Some(Faults {
-                minor: 1234,
-                major: 7
-            })
+            parse_stat(stat),
+            Some((
+                Faults {
+                    minor: 1234,
+                    major: 7
+                },
+                200
+            ))
         );
         for bad in [
             &b""[..],
@@ -310,7 +350,7 @@ mod tests {
             b"42 (x) R 1 42 42 0 -1 4 many 0 7 0",
             b"\xff)\xff",
         ] {
-            assert_eq!(parse_faults(bad), None);
+            assert_eq!(parse_stat(bad), None);
         }
     }
 
@@ -386,7 +426,12 @@ mod tests {
             Box::new(move || _ = std::hint::black_box(counter.read())),
         );
         let mut sampler = OsSampler::new(Duration::ZERO);
-        time("cheap", Box::new(move || sampler.sample_cheap()));
+        time(
+            "resident set and faults",
+            Box::new(move || sampler.sample_rss_and_faults()),
+        );
+        let mut sampler = OsSampler::new(Duration::ZERO);
+        time("peak", Box::new(move || sampler.sample_peak()));
         let mut sampler = OsSampler::new(Duration::ZERO);
         time("switches", Box::new(move || sampler.count_switches()));
         let process = Process::myself().expect("/proc");

@@ -1,7 +1,7 @@
 //! The step recorder: thread 0 stamps every brick into preallocated memory; no allocation, no lock, one branch when off.
 //!
 //! ```
-//! # use cbtop::{model::brick::BrickId, profiler::{clock::Clock, recorder::*}};
+//! # use cbtop::{engine::StepKind, model::{brick::BrickId, work::Work}, profiler::{Clock, StepRecorder}};
 //! let mut rec = StepRecorder::new(Clock::modelled(), 1024);
 //! rec.begin_step(StepKind::Decode, 0, 1);
 //! let t = rec.start();

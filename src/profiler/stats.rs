@@ -1,8 +1,10 @@
 //! Per-brick and per-layer statistics over steps. Folding a step in allocates nothing; rows are made on request.
 
 use super::histogram::Histogram;
-use super::recorder::{Event, StepKind, StepRecord, Work};
+use super::recorder::{Event, StepRecord};
+use crate::engine::StepKind;
 use crate::model::brick::{BrickId, Category};
+use crate::model::work::Work;
 use crate::profiler::figures::{BrickRow, LayerRow};
 
 /// Count, spread and percentiles of durations in nanoseconds.
@@ -320,8 +322,9 @@ impl Aggregate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::NO_LAYER;
     use crate::profiler::clock::Clock;
-    use crate::profiler::recorder::{NO_LAYER, StepRecorder};
+    use crate::profiler::recorder::StepRecorder;
     use proptest::prelude::*;
 
     /// One call: brick, layer, bytes.

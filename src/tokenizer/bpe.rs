@@ -138,7 +138,11 @@ impl ByteLevelBpe {
             }
         };
         // The crate drops characters it has no token for; text must never vanish silently.
-        let lacks = |c: char| c.encode_utf8(&mut [0; 4]).bytes().any(|b| self.missing.contains(&b));
+        let lacks = |c: char| {
+            c.encode_utf8(&mut [0; 4])
+                .bytes()
+                .any(|b| self.missing.contains(&b))
+        };
         if self.missing.is_empty() || !word.contains(lacks) {
             return merge(word, ids);
         }
@@ -167,7 +171,11 @@ fn merge_rules(
     let mut joined = String::new();
     for (index, merge) in merges.into_iter().enumerate() {
         // The left part may itself begin with a space in vocabularies that are not byte-level throughout.
-        let at = merge.char_indices().skip(1).find(|&(_, c)| c == ' ').map(|(at, _)| at);
+        let at = merge
+            .char_indices()
+            .skip(1)
+            .find(|&(_, c)| c == ' ')
+            .map(|(at, _)| at);
         let problem = match at {
             None => Some("has no space between its two parts"),
             Some(at) => {
@@ -192,7 +200,11 @@ fn merge_rules(
             }
         };
         if let Some(problem) = problem {
-            return Err(TokenizerError::BadMerge { index, merge, problem });
+            return Err(TokenizerError::BadMerge {
+                index,
+                merge,
+                problem,
+            });
         }
     }
     Ok(rules)

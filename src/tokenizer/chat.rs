@@ -2,16 +2,16 @@
 
 use super::TokenizerError;
 use super::strftime::strftime;
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Instructions a template may run. A long conversation takes some ten thousand.
-const FUEL: u64 = 5_000_000;
-/// Bytes a template may write.
-const MAX_OUTPUT: usize = 64 << 20;
+/// What a template may spend: one unit an instruction and one for each 64 bytes it makes, so that it can
+/// neither run for ever nor fill the memory. A long conversation takes some ten thousand.
+const FUEL: u64 = 2_000_000;
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +40,8 @@ impl ChatMessage {
 /// template did not write the beginning-of-text token itself.
 ///
 /// # Errors
-/// [`TokenizerError::Template`]: it does not compile, calls `raise_exception`, runs for more than five
-/// million instructions or writes more than 64 MiB.
+/// [`TokenizerError::Template`]: it does not compile, calls `raise_exception`, or runs for more than two
+/// million steps (each 64 bytes of text count as one).
 pub fn render_chat(
     template: &str,
     messages: &[ChatMessage],
@@ -50,14 +50,16 @@ pub fn render_chat(
     add_generation_prompt: bool,
 ) -> Result<String, TokenizerError> {
     let mut environment = Environment::new();
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
+    environment.set_syntax(trimmed_blocks()?);
     environment.set_fuel(Some(FUEL));
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", to_json);
+    let message =
+        |m: &ChatMessage| context! { role => m.role.as_str(), content => m.content.as_str() };
+    let messages: Vec<Value> = messages.iter().map(message).collect();
     let context = context! {
         messages => messages,
         bos_token => bos_token,
@@ -66,26 +68,32 @@ pub fn render_chat(
         tools => (),
         documents => (),
     };
-    let mut output = Bounded::default();
-    let rendered = environment
+    environment
         .template_from_str(template)
-        .and_then(|t| t.render_captured_to(context, &mut output).map(drop));
-    if output.full {
-        return Err(TokenizerError::Template(format!("it writes more than {MAX_OUTPUT} bytes")));
-    }
-    rendered.map_err(|e| TokenizerError::Template(reason(&e)))?;
-    String::from_utf8(output.bytes).map_err(|e| TokenizerError::Template(e.to_string()))
+        .and_then(|t| t.render(context))
+        .map_err(|e| TokenizerError::Template(reason(&e)))
 }
 
 fn reason(error: &Error) -> String {
     if error.kind() == ErrorKind::OutOfFuel {
-        return format!("it does not end (stopped after {FUEL} instructions)");
+        return format!("it does not end, or makes too much text (stopped after {FUEL} steps)");
     }
-    let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let what = error
+        .detail()
+        .map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.line() {
         Some(line) => format!("{what} (line {line})"),
         None => what,
     }
+}
+
+/// A line that holds only a block leaves nothing behind.
+fn trimmed_blocks() -> Result<SyntaxConfig, TokenizerError> {
+    SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+        .map_err(|e| TokenizerError::Template(reason(&e)))
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {
@@ -93,7 +101,9 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 }
 
 fn strftime_now(format: String) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     strftime(now.as_secs(), &format)
 }
 
@@ -107,11 +117,16 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
             let spaces = vec![b' '; width.min(64)];
             let pretty = serde_json::ser::PrettyFormatter::with_indent(&spaces);
             value
-                .serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, pretty))
+                .serialize(&mut serde_json::Serializer::with_formatter(
+                    &mut bytes, pretty,
+                ))
                 .map_err(failed)?;
         }
         None => value
-            .serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, PythonStyle))
+            .serialize(&mut serde_json::Serializer::with_formatter(
+                &mut bytes,
+                PythonStyle,
+            ))
             .map_err(failed)?,
     }
     String::from_utf8(bytes).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))
@@ -121,38 +136,24 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
 struct PythonStyle;
 
 impl serde_json::ser::Formatter for PythonStyle {
-    fn begin_array_value<W: ?Sized + io::Write>(&mut self, w: &mut W, first: bool) -> io::Result<()> {
+    fn begin_array_value<W: ?Sized + io::Write>(
+        &mut self,
+        w: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         w.write_all(if first { b"" } else { b", " })
     }
 
-    fn begin_object_key<W: ?Sized + io::Write>(&mut self, w: &mut W, first: bool) -> io::Result<()> {
+    fn begin_object_key<W: ?Sized + io::Write>(
+        &mut self,
+        w: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         w.write_all(if first { b"" } else { b", " })
     }
 
     fn begin_object_value<W: ?Sized + io::Write>(&mut self, w: &mut W) -> io::Result<()> {
         w.write_all(b": ")
-    }
-}
-
-/// A buffer that refuses to grow without end.
-#[derive(Default)]
-struct Bounded {
-    bytes: Vec<u8>,
-    full: bool,
-}
-
-impl io::Write for Bounded {
-    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + more.len() > MAX_OUTPUT {
-            self.full = true;
-            return Err(io::Error::other("too much output"));
-        }
-        self.bytes.extend_from_slice(more);
-        Ok(more.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -168,7 +169,10 @@ mod tests {
     #[test]
     fn blocks_are_trimmed_and_nothing_is_escaped() {
         let template = "{{ bos_token }}\n  {% for m in messages %}\n{{ m['role'] }}: {{ m.content | trim }}\n  {% endfor %}\nend";
-        assert_eq!(render(template).unwrap(), "<s>\nuser: Hi <b> & \"you\" é\nend");
+        assert_eq!(
+            render(template).unwrap(),
+            "<s>\nuser: Hi <b> & \"you\" é\nend"
+        );
     }
 
     #[test]
@@ -176,14 +180,20 @@ mod tests {
         let template = "{{ messages[0].content.split(' ')[0].upper() }} {{ messages | tojson }}";
         let expected = "HI [{\"role\": \"user\", \"content\": \"Hi <b> & \\\"you\\\" é\"}]";
         assert_eq!(render(template).unwrap(), expected);
-        assert_eq!(render("{{ [1, 2] | tojson(indent=2) }}").unwrap(), "[\n  1,\n  2\n]");
+        assert_eq!(
+            render("{{ [1, 2] | tojson(indent=2) }}").unwrap(),
+            "[\n  1,\n  2\n]"
+        );
         assert_eq!(render("{{ strftime_now('%%') }}").unwrap(), "%");
     }
 
     #[test]
     fn a_template_can_refuse() {
         let error = render("{{ raise_exception('roles must alternate') }}").unwrap_err();
-        assert!(error.to_string().contains("roles must alternate"), "{error}");
+        assert!(
+            error.to_string().contains("roles must alternate"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -197,11 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn endless_output_is_stopped() {
-        let long = "x".repeat(100_000);
-        let row = "{% for i in range(9999) %}";
-        let error = render(&format!("{row}{long}{{% endfor %}}")).unwrap_err().to_string();
-        assert!(error.contains("more than"), "{error}");
+    fn doubling_text_does_not_fill_the_memory() {
+        let doubling = "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+        let error = render(doubling).unwrap_err().to_string();
+        assert!(error.contains("too much"), "{error}");
     }
 
     #[test]

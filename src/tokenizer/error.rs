@@ -10,7 +10,9 @@ pub enum TokenizerError {
     )]
     NoVocabulary(&'static str),
     /// The token list is there but empty.
-    #[error("the vocabulary is empty (tokenizer.ggml.tokens has no entries); convert the model again")]
+    #[error(
+        "the vocabulary is empty (tokenizer.ggml.tokens has no entries); convert the model again"
+    )]
     EmptyVocabulary,
     /// More tokens than a 32-bit id can name.
     #[error("the vocabulary has {0} tokens; at most 2^31 can be numbered")]
@@ -34,7 +36,9 @@ pub enum TokenizerError {
         supported: String,
     },
     /// A metadata value that this kind of vocabulary cannot do without.
-    #[error("a \"{model}\" vocabulary needs {key}, which the file does not have; convert the model again")]
+    #[error(
+        "a \"{model}\" vocabulary needs {key}, which the file does not have; convert the model again"
+    )]
     MissingKey {
         /// The absent metadata key.
         key: &'static str,
@@ -42,7 +46,9 @@ pub enum TokenizerError {
         model: &'static str,
     },
     /// An array that must have one entry a token has another length.
-    #[error("{key} has {found} entries for {expected} tokens; the file is damaged, convert the model again")]
+    #[error(
+        "{key} has {found} entries for {expected} tokens; the file is damaged, convert the model again"
+    )]
     LengthMismatch {
         /// The metadata key.
         key: &'static str,
@@ -63,7 +69,9 @@ pub enum TokenizerError {
         found: i32,
     },
     /// A merge rule that is not two tokens of the vocabulary.
-    #[error("merge rule {index} ({merge:?}) {problem}; the file is damaged, convert the model again")]
+    #[error(
+        "merge rule {index} ({merge:?}) {problem}; the file is damaged, convert the model again"
+    )]
     BadMerge {
         /// Position in `tokenizer.ggml.merges`.
         index: usize,

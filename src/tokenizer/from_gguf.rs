@@ -6,10 +6,18 @@ use crate::gguf::{Gguf, GgufError};
 /// Reads every `tokenizer.*` key that the tokenizer uses.
 pub(super) fn vocabulary(gguf: &Gguf) -> Result<Vocabulary, TokenizerError> {
     let unreadable = |e: GgufError| TokenizerError::Metadata(e.to_string());
-    let text = |key| gguf.str(key).map_err(unreadable).map(|s| s.map(str::to_owned));
+    let text = |key| {
+        gguf.str(key)
+            .map_err(unreadable)
+            .map(|s| s.map(str::to_owned))
+    };
     let id = |key| gguf.u32(key).map_err(unreadable);
     let flag = |key| gguf.bool(key).map_err(unreadable);
-    let list = |key| gguf.strings(key).map_err(unreadable).map(|s| s.map(<[String]>::to_vec));
+    let list = |key| {
+        gguf.strings(key)
+            .map_err(unreadable)
+            .map(|s| s.map(<[String]>::to_vec))
+    };
 
     const MODEL: &str = "tokenizer.ggml.model";
     const TOKENS: &str = "tokenizer.ggml.tokens";

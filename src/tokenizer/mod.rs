@@ -173,10 +173,12 @@ impl Tokenizer {
         let mut strip = strip_prefix;
         for &id in ids {
             let from = bytes.len();
-            let kind = self.push_bytes(id, &mut bytes).ok_or(TokenizerError::IdOutOfRange {
-                id,
-                n_vocab: self.n_vocab(),
-            })?;
+            let kind = self
+                .push_bytes(id, &mut bytes)
+                .ok_or(TokenizerError::IdOutOfRange {
+                    id,
+                    n_vocab: self.n_vocab(),
+                })?;
             // Encoding puts the space in front of every stretch of text, after each special token anew.
             let is_text = matches!(kind, TokenKind::Normal | TokenKind::Byte);
             if is_text && strip && kind == TokenKind::Normal && bytes.get(from) == Some(&b' ') {
@@ -196,7 +198,9 @@ impl Tokenizer {
         match (kind, &self.encoder) {
             (TokenKind::Control | TokenKind::Unknown, _) => {}
             (TokenKind::UserDefined, _) => into.extend_from_slice(text.as_bytes()),
-            (TokenKind::Byte, _) if spm::byte_value(text).is_some() => into.extend(spm::byte_value(text)),
+            (TokenKind::Byte, _) if spm::byte_value(text).is_some() => {
+                into.extend(spm::byte_value(text))
+            }
             (_, Encoder::ByteLevel(bpe)) => bpe.alphabet.bytes_of(text, into),
             (_, Encoder::SentencePiece(_)) => {
                 for (i, part) in text.split(spm::SPACE).enumerate() {

@@ -132,7 +132,10 @@ const FAMILIES: &[Family] = &[
             (r"[\r\n]", Keep),
             (r"\s?\p{L}+", Keep),
             (r"\s?\p{P}+", Keep),
-            (r"[\u{4E00}-\u{9FA5}\u{0800}-\u{4E00}\u{AC00}-\u{D7FF}]+", Keep),
+            (
+                r"[\u{4E00}-\u{9FA5}\u{0800}-\u{4E00}\u{AC00}-\u{D7FF}]+",
+                Keep,
+            ),
             (DIGIT, Keep),
         ],
         whole_words_first: false,
@@ -142,7 +145,10 @@ const FAMILIES: &[Family] = &[
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
         patterns: &[
             (r"\p{N}{1,3}", Keep),
-            (r"[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+", Keep),
+            (
+                r"[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+",
+                Keep,
+            ),
             (DEEPSEEK3, HandBackAfterLines),
         ],
         whole_words_first: false,
@@ -202,7 +208,11 @@ impl PreTokenizer {
             Ok(regex) => Ok((regex, whitespace)),
             Err(e) => Err(TokenizerError::Library(e.to_string())),
         };
-        let patterns = family.patterns.iter().map(compile).collect::<Result<_, _>>()?;
+        let patterns = family
+            .patterns
+            .iter()
+            .map(compile)
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             patterns,
             whole_words_first: family.whole_words_first,
@@ -284,7 +294,10 @@ mod tests {
     #[test]
     fn the_last_space_goes_to_the_next_word() {
         assert_eq!(words("gpt-2", "a   b"), ["a", "  ", " b"]);
-        assert_eq!(words("gpt-2", "a\n\n=b  "), ["a", "\n", "\n", "=", "b", "  "]);
+        assert_eq!(
+            words("gpt-2", "a\n\n=b  "),
+            ["a", "\n", "\n", "=", "b", "  "]
+        );
         assert_eq!(words("llama-bpe", "a  \n\n  b"), ["a", "  \n\n", " ", " b"]);
         assert_eq!(words("qwen2", "it'S 123"), ["it", "'S", " ", "1", "2", "3"]);
     }
@@ -305,8 +318,13 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
-        let message = PreTokenizer::named(Some("klingon")).unwrap_err().to_string();
-        assert!(message.contains("klingon") && message.contains("smollm"), "{message}");
+        let message = PreTokenizer::named(Some("klingon"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("klingon") && message.contains("smollm"),
+            "{message}"
+        );
     }
 
     proptest! {

@@ -24,8 +24,12 @@ pub(super) struct SpecialTokens {
 impl SpecialTokens {
     pub fn new(table: &TokenTable, model_name: Option<&str>) -> Self {
         let user_defined = |kind| kind == TokenKind::UserDefined;
-        let special =
-            |kind| matches!(kind, TokenKind::UserDefined | TokenKind::Control | TokenKind::Unknown);
+        let special = |kind| {
+            matches!(
+                kind,
+                TokenKind::UserDefined | TokenKind::Control | TokenKind::Unknown
+            )
+        };
         let mut strips_after = HashSet::new();
         // The Phi-3 family was trained with its markers eating the white space that follows. Nothing in
         // the metadata says so but the model's name.

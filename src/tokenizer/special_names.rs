@@ -193,7 +193,11 @@ mod tests {
     #[test]
     fn fill_in_openers_do_not_end_a_generation_and_padding_does() {
         let found = named(&["<fim_prefix>", "<fim_pad>", "<reponame>"]);
-        let ends: Vec<_> = found.by_role.values().map(|r| r.ends_generation()).collect();
+        let ends: Vec<_> = found
+            .by_role
+            .values()
+            .map(|r| r.ends_generation())
+            .collect();
         assert_eq!(ends, [false, true, true]);
         assert_eq!(found.end_of_turn, None);
     }

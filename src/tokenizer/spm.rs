@@ -49,7 +49,9 @@ struct Candidate {
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
+        self.score
+            .total_cmp(&other.score)
+            .then_with(|| other.left.cmp(&self.left))
     }
 }
 impl PartialOrd for Candidate {
@@ -87,7 +89,9 @@ impl SentencePiece {
         for (id, text, kind) in table.iter() {
             match kind {
                 TokenKind::Byte => {
-                    if let Some(slot) = byte_value(text).and_then(|b| byte_tokens.get_mut(usize::from(b))) {
+                    if let Some(slot) =
+                        byte_value(text).and_then(|b| byte_tokens.get_mut(usize::from(b)))
+                    {
                         *slot = Some(id);
                     }
                 }
@@ -112,7 +116,12 @@ impl SentencePiece {
     }
 
     /// Appends the ids of plain text; `prefix` puts a space in front, as `add_space_prefix` asks.
-    pub fn encode(&self, text: &str, prefix: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    pub fn encode(
+        &self,
+        text: &str,
+        prefix: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         let mut escaped = String::with_capacity(text.len() + text.len() / 2 + SPACE.len_utf8());
         if prefix {
             escaped.push(SPACE);
@@ -150,7 +159,12 @@ impl SentencePiece {
         starts.find(|&at| !crosses(at)).unwrap_or(text.len())
     }
 
-    fn merge(&self, word: &str, scratch: &mut Scratch, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    fn merge(
+        &self,
+        word: &str,
+        scratch: &mut Scratch,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         let Scratch { symbols, queue } = scratch;
         symbols.clear();
         queue.clear();
@@ -202,12 +216,25 @@ impl SentencePiece {
         Ok(())
     }
 
-    fn candidate(&self, word: &str, symbols: &[Symbol], left: u32, right: u32) -> Option<Candidate> {
+    fn candidate(
+        &self,
+        word: &str,
+        symbols: &[Symbol],
+        left: u32,
+        right: u32,
+    ) -> Option<Candidate> {
         let (a, b) = (symbols.get(left as usize)?, symbols.get(right as usize)?);
         let len = a.len + b.len;
-        let id = *self.ids.get(&word[a.start as usize..(a.start + len) as usize])?;
+        let id = *self
+            .ids
+            .get(&word[a.start as usize..(a.start + len) as usize])?;
         let score = *self.scores.get(id as usize)?;
-        Some(Candidate { score, left, right, len })
+        Some(Candidate {
+            score,
+            left,
+            right,
+            len,
+        })
     }
 
     fn fall_back(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
@@ -230,7 +257,9 @@ impl SentencePiece {
 pub(super) fn byte_value(text: &str) -> Option<u8> {
     let hex = text.strip_prefix("<0x")?.strip_suffix('>')?;
     let two_digits = hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit());
-    two_digits.then(|| u8::from_str_radix(hex, 16).ok()).flatten()
+    two_digits
+        .then(|| u8::from_str_radix(hex, 16).ok())
+        .flatten()
 }
 
 fn note_inner_spaces(text: &str, before_space: &mut HashSet<char>) {

@@ -112,9 +112,18 @@ mod tests {
 
     #[test]
     fn known_dates() {
-        assert_eq!(strftime(0, "%A %d %B %Y %T"), "Thursday 01 January 1970 00:00:00");
-        assert_eq!(strftime(1_709_210_096, "%F %a %b %j %I %p"), "2024-02-29 Thu Feb 060 12 PM");
-        assert_eq!(strftime(4_102_444_799, "%Y-%m-%d %H:%M:%S"), "2099-12-31 23:59:59");
+        assert_eq!(
+            strftime(0, "%A %d %B %Y %T"),
+            "Thursday 01 January 1970 00:00:00"
+        );
+        assert_eq!(
+            strftime(1_709_210_096, "%F %a %b %j %I %p"),
+            "2024-02-29 Thu Feb 060 12 PM"
+        );
+        assert_eq!(
+            strftime(4_102_444_799, "%Y-%m-%d %H:%M:%S"),
+            "2099-12-31 23:59:59"
+        );
     }
 
     #[test]

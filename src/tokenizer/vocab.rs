@@ -105,7 +105,11 @@ impl TokenTable {
             Some(types) => {
                 same_length("tokenizer.ggml.token_type", types.len(), n_vocab)?;
                 let kind = |(token, &found)| TokenKind::from_file(token, found);
-                types.iter().enumerate().map(kind).collect::<Result<_, _>>()?
+                types
+                    .iter()
+                    .enumerate()
+                    .map(kind)
+                    .collect::<Result<_, _>>()?
             }
         };
         let in_range = |key, id: Option<u32>| match id {
@@ -162,7 +166,8 @@ impl TokenTable {
             }
         }
         self.eot = self.eot.or(named.end_of_turn);
-        self.end_of_generation.retain(|id| !named.not_an_end.contains(id));
+        self.end_of_generation
+            .retain(|id| !named.not_an_end.contains(id));
         self.end_of_generation.sort_unstable();
         self.end_of_generation.dedup();
     }
@@ -202,6 +207,10 @@ pub(super) fn same_length(
     if found == expected {
         Ok(())
     } else {
-        Err(TokenizerError::LengthMismatch { key, found, expected })
+        Err(TokenizerError::LengthMismatch {
+            key,
+            found,
+            expected,
+        })
     }
 }

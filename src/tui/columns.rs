@@ -74,6 +74,9 @@ const ORDER: [Column; 16] = [
     C::Max,
 ];
 
+/// How many of [`PRIORITY`] are the main ones.
+const MAIN: usize = 8;
+
 /// Which columns stay as the table gets narrower, most important first.
 const PRIORITY: [Column; 16] = [
     C::Brick,
@@ -120,9 +123,8 @@ impl Column {
         match self {
             C::Brick => 13,
             C::Time => 10,
-            C::Share | C::Spread => 8,
-            C::Bar => 7,
-            C::Calls | C::Bandwidth => 8,
+            C::Spread => 8,
+            C::Share | C::Bar | C::Calls | C::Elements | C::Bandwidth => 7,
             C::Block => 10,
             _ => 9,
         }
@@ -263,7 +265,9 @@ pub fn place(
     let mut left = width;
     let mut chosen: Vec<Column> = Vec::new();
     for &column in priority {
-        if column.width() > left {
+        // Beyond the main columns a readable bar is worth more than another figure.
+        let reserve = if zoomed || chosen.len() < MAIN { 0 } else { 9 };
+        if column.width() + reserve > left {
             break;
         }
         left -= column.width();

@@ -47,7 +47,7 @@ impl Editor {
             .find(|(_, keys, _)| keys.iter().any(|k| k.matches(event)));
         match bound.map(|(action, ..)| action) {
             Some(EditAction::Send) if self.text.trim().is_empty() => return Outcome::Editing,
-            Some(EditAction::Send) => return Outcome::Send(std::mem::take(&mut self.text)),
+            Some(EditAction::Send) => return Outcome::Send(std::mem::take(self).text),
             Some(EditAction::Cancel) => return Outcome::Cancel,
             Some(EditAction::Quit) => return Outcome::Quit,
             Some(action) => self.edit(action, current),

@@ -58,7 +58,7 @@ impl Layout {
         let header_rows = match h {
             _ if compact => 1,
             0..20 => 3,
-            20..32 => 4,
+            20..24 => 4,
             _ => 5,
         };
         let status_rows = u16::from(!compact);
@@ -160,7 +160,7 @@ fn wide(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
         Constraint::Fill(1),
     ])
     .areas(main);
-    let side_width = (main.width * 42 / 100).clamp(40, 90);
+    let side_width = (main.width * 40 / 100).clamp(40, 90);
     let [bricks, side] =
         Split::horizontal([Constraint::Fill(1), Constraint::Length(side_width)]).areas(top);
     let mut panels = vec![(Panel::Bricks, bricks)];

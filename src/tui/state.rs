@@ -64,10 +64,10 @@ impl Panel {
         match self {
             Self::Bricks => "bricks: time of every operation",
             Self::Layers => "layers: time of every layer",
-            Self::Text => "text: the prompt and what is generated",
+            Self::Text => "text: prompt and what is generated",
             Self::Path => "critical path: what bounds a step",
             Self::Advice => "recommendations: what to change",
-            Self::Memory => "memory, page faults, context switches",
+            Self::Memory => "memory, page faults, switches",
         }
     }
 

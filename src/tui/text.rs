@@ -98,7 +98,7 @@ fn wrap_paragraph(text: &str, base: usize, columns: usize, lines: &mut Vec<Range
     let mut break_at: Option<usize> = None;
     let mut at = 0;
     while let Some((len, w)) = next_cluster(text, at) {
-        let is_space = text.as_bytes().get(at) == Some(&b' ');
+        let is_space = text.get(at..at + len) == Some(" ");
         if used + w > columns && at > line_start {
             let (end, next) = match break_at {
                 _ if is_space => (at, at + len),

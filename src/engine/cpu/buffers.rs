@@ -60,6 +60,16 @@ impl Columns {
         unsafe { std::slice::from_raw_parts(self.base.add(c * self.stride), self.dim) }
     }
 
+    /// The first `cols` columns with what lies between them, `[cols * stride]`.
+    ///
+    /// # Safety
+    /// No thread writes to these columns meanwhile.
+    pub unsafe fn all(&self, cols: usize) -> &[f32] {
+        assert!(cols <= self.cols);
+        // SAFETY: in bounds by the assertion; no writer by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.base, cols * self.stride) }
+    }
+
     /// Elements `start..start + len` of column `c`, for writing.
     ///
     /// # Safety

@@ -4,7 +4,7 @@ use super::attention::{AttentionElem, AttentionOps};
 use super::buffers::{Columns, share};
 use super::kv::{KvCache, Planes};
 use super::pool::{Barrier, Pool, Poisoned};
-use super::{FloatOps, Input, KernelSet, MatKernel, QActs, float_ops, mat_kernel};
+use super::{Acts, FloatOps, Input, KernelSet, MatCall, MatKernel, QActs, float_ops, mat_kernel};
 use crate::engine::config::Schedule;
 use crate::engine::sampler::Sampler;
 use crate::engine::{Choice, Config, EngineError, NO_LAYER, Observer};
@@ -55,13 +55,15 @@ struct Buffers {
     v: Columns,
     heads: Columns,
     out: Columns,
+    post_normed: Columns,
     gate: Columns,
     up: Columns,
+    act: Columns,
     logits: Columns,
     /// int8 forms of those that feed quantised mat-muls.
     normed_q8: Option<QActs>,
     heads_q8: Option<QActs>,
-    gate_q8: Option<QActs>,
+    act_q8: Option<QActs>,
     /// Cosines, then sines, of every rotary table, one column a token.
     ropes: Vec<Columns>,
     /// Scores of one head over the context, one column a thread.
@@ -79,6 +81,7 @@ impl Buffers {
                 matches!(&b.op, Op::MatMul { w, src, .. } if *src == buf && mat_kernel(c.kernels, w.ty).is_some_and(|k| k.input == Input::Q8))
             })
         };
+        let writes = |buf: Buf| model.plan.bricks.iter().any(|b| matches!(&b.op, Op::Norm { dst, .. } if *dst == buf));
         let q8 = |buf, k| feeds_quantised(buf).then(|| QActs::new(c.chunk, k));
         Self {
             x: cols(hp.n_embd),
@@ -88,12 +91,14 @@ impl Buffers {
             v: cols(hp.v_dim()),
             heads: cols(hp.attn_dim()),
             out: cols(hp.n_embd),
+            post_normed: cols(if writes(Buf::PostNormed) { hp.n_embd } else { 0 }),
             gate: cols(hp.n_ff),
             up: cols(hp.n_ff),
+            act: cols(hp.n_ff),
             logits: Columns::new(model.n_vocab, c.logit_rows),
             normed_q8: q8(Buf::Normed, hp.n_embd),
             heads_q8: q8(Buf::Heads, hp.attn_dim()),
-            gate_q8: q8(Buf::Gate, hp.n_ff),
+            act_q8: q8(Buf::Act, hp.n_ff),
             ropes: model.plan.ropes.iter().map(|r| cols(2 * r.inv_freq.len())).collect(),
             scores: Columns::new(c.n_ctx, c.threads),
             head_scratch: Columns::new(hp.head_dim_k, c.threads),
@@ -109,8 +114,10 @@ impl Buffers {
             Buf::V => &self.v,
             Buf::Heads => &self.heads,
             Buf::Out => &self.out,
+            Buf::PostNormed => &self.post_normed,
             Buf::Gate => &self.gate,
             Buf::Up => &self.up,
+            Buf::Act => &self.act,
             Buf::Logits => &self.logits,
         }
     }
@@ -119,13 +126,13 @@ impl Buffers {
         match b {
             Buf::Normed => self.normed_q8.as_ref(),
             Buf::Heads => self.heads_q8.as_ref(),
-            Buf::Gate => self.gate_q8.as_ref(),
+            Buf::Act => self.act_q8.as_ref(),
             _ => None,
         }
     }
 
     fn all_q8_mut(&mut self) -> impl Iterator<Item = &mut QActs> {
-        [&mut self.normed_q8, &mut self.heads_q8, &mut self.gate_q8].into_iter().flatten()
+        [&mut self.normed_q8, &mut self.heads_q8, &mut self.act_q8].into_iter().flatten()
     }
 
     fn bytes(&self) -> u64 {
@@ -137,14 +144,16 @@ impl Buffers {
             &self.v,
             &self.heads,
             &self.out,
+            &self.post_normed,
             &self.gate,
             &self.up,
+            &self.act,
             &self.logits,
             &self.scores,
             &self.head_scratch,
         ];
         let floats: u64 = fixed.into_iter().chain(&self.ropes).map(Columns::bytes).sum();
-        let q8: u64 = [&self.normed_q8, &self.heads_q8, &self.gate_q8]
+        let q8: u64 = [&self.normed_q8, &self.heads_q8, &self.act_q8]
             .into_iter()
             .flatten()
             .map(QActs::bytes)
@@ -224,7 +233,9 @@ impl Executor {
             c.store(0, Ordering::Relaxed);
         }
         let tokens = step.ids.len();
-        self.buffers.all_q8_mut().for_each(|q| q.set_cols(tokens));
+        for q8 in self.buffers.all_q8_mut() {
+            q8.set_shape(q8.k(), tokens);
+        }
         let observer = OnThread0(UnsafeCell::new(observer));
         let job = Job {
             exec: self,
@@ -325,7 +336,7 @@ impl Job<'_> {
             }
             Op::Attend { window } => return self.attend(i, brick.layer.unwrap_or(0), *window, tid, barrier),
             Op::Gate { act } => self.gate(*act, tid),
-            Op::Residual => self.residual(tid),
+            Op::Residual { src } => self.residual(*src, tid),
         }
         true
     }
@@ -363,14 +374,8 @@ impl Job<'_> {
         for c in share(columns, tid, self.threads) {
             // SAFETY: column `c` of `dst` is this thread's; `src` was written under the same split or before a barrier.
             unsafe {
-                if src == dst {
-                    // In place: the norm's statistics are taken before anything is written.
-                    let x = b.get(src).col_mut(c);
-                    (self.exec.ops.rms_norm_in_place)(x, weight, self.hp.norm_eps);
-                } else {
-                    let x = b.get(src).col(c + skip);
-                    (self.exec.ops.rms_norm)(x, weight, self.hp.norm_eps, b.get(dst).col_mut(c));
-                }
+                let x = b.get(src).col(c + skip);
+                (self.exec.ops.rms_norm)(x, weight, self.hp.norm_eps, b.get(dst).col_mut(c));
                 self.quantise(dst, c, 0..weight.len());
             }
         }
@@ -385,8 +390,7 @@ impl Job<'_> {
         if let Some(q8) = b.q8(buf) {
             // SAFETY: the caller's promise.
             unsafe {
-                let x = &b.get(buf).col(c)[range.clone()];
-                q8.write(c, range.start, x, self.exec.ops);
+                q8.quantise(self.exec.ops, c, range.start, &b.get(buf).col(c)[range.clone()]);
             }
         }
     }
@@ -425,12 +429,22 @@ impl Job<'_> {
             // SAFETY: these rows of `dst` were handed out once; the weights hold `w.rows` rows of `w.row_bytes`; `src` and
             // its int8 form were written before a barrier.
             unsafe {
-                match b.q8(src) {
-                    Some(q8) if kernel.input == Input::Q8 => {
-                        kernel.run_q8(bytes, w.row_bytes, rows.clone(), q8, 0..columns, y.as_mut_ptr(), y.stride());
-                    }
-                    _ => kernel.run_f32(bytes, w.row_bytes, rows.clone(), w.k, x.as_mut_ptr(), x.stride(), 0..columns, y.as_mut_ptr(), y.stride()),
-                }
+                kernel.run(&MatCall {
+                    w: bytes.as_ptr(),
+                    row_bytes: w.row_bytes,
+                    k: w.k,
+                    rows: rows.clone(),
+                    acts: match b.q8(src) {
+                        Some(q8) if kernel.input == Input::Q8 => Acts::Q8(q8),
+                        _ => Acts::F32 {
+                            x: x.all(columns),
+                            stride: x.stride(),
+                        },
+                    },
+                    cols: 0..columns,
+                    y: y.as_mut_ptr(),
+                    ldy: y.stride(),
+                });
                 if bias.is_none() && (dst != Buf::Logits || self.hp.logit_softcap.is_none()) {
                     return;
                 }
@@ -475,9 +489,9 @@ impl Job<'_> {
     fn qk_norm(&self, q: &[f32], k: &[f32], tid: usize, token: usize, slot: usize) {
         let weight = if slot < self.hp.n_head { q } else { k };
         // SAFETY: the slot and the thread's scratch column are this thread's.
-        let head = unsafe { self.head(token, slot) };
-        let _ = tid;
-        (self.exec.ops.rms_norm_in_place)(head, weight, self.hp.norm_eps);
+        let (head, scratch) = unsafe { (self.head(token, slot), self.exec.buffers.head_scratch.col_mut(tid)) };
+        scratch.copy_from_slice(head);
+        (self.exec.ops.rms_norm)(scratch, weight, self.hp.norm_eps, head);
     }
 
     fn rope(&self, table: usize, token: usize, slot: usize) {
@@ -583,24 +597,25 @@ impl Job<'_> {
             let range = u * unit..(u + len) * unit;
             // SAFETY: these groups are this thread's; both projections were written before a barrier.
             unsafe {
-                let gate = b.gate.part_mut(token, range.start, range.len());
+                let gate = &b.gate.col(token)[range.clone()];
                 let up = &b.up.col(token)[range.clone()];
+                let out = b.act.part_mut(token, range.start, range.len());
                 match act {
-                    GateAct::Silu => (self.exec.ops.silu_mul)(gate, up),
-                    GateAct::GeluTanh => (self.exec.ops.gelu_tanh_mul)(gate, up),
+                    GateAct::Silu => (self.exec.ops.silu_mul)(gate, up, out),
+                    GateAct::GeluTanh => (self.exec.ops.gelu_tanh_mul)(gate, up, out),
                 }
-                self.quantise(Buf::Gate, token, range);
+                self.quantise(Buf::Act, token, range);
             }
             at += len;
         }
     }
 
-    fn residual(&self, tid: usize) {
+    fn residual(&self, src: Buf, tid: usize) {
         let b = &self.exec.buffers;
         for t in self.my_tokens(tid) {
             // SAFETY: this token's columns are this thread's; the output was written before a barrier or under the same
             // split.
-            unsafe { (self.exec.ops.add)(b.x.col_mut(t), b.out.col(t)) };
+            unsafe { (self.exec.ops.add)(b.x.col_mut(t), b.get(src).col(t)) };
         }
     }
 }

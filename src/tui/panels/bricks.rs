@@ -58,7 +58,9 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let (rows, cursor) = app.sorted_rows();
     let (visible, top) = window(app, area);
-    let mut bottom = legend(app, usize::from(area.width).saturating_sub(22));
+    let position = chrome::position(app, top, visible, rows.len());
+    let taken = position.iter().map(Span::width).sum::<usize>() + 6;
+    let mut bottom = legend(app, usize::from(area.width).saturating_sub(taken));
     bottom
         .spans
         .extend(chrome::position(app, top, visible, rows.len()));

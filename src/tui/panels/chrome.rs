@@ -11,8 +11,15 @@ use ratatui::widgets::{Block, Borders, Widget};
 
 /// The area inside a panel's frame; a panel too small for a frame has none.
 pub fn inner(area: Rect) -> Rect {
+    // A column of air on both sides where it costs no figure.
+    let side = if area.width >= 40 { 2 } else { 1 };
     if framed(area) {
-        Rect::new(area.x + 1, area.y + 1, area.width - 2, area.height - 2)
+        Rect::new(
+            area.x + side,
+            area.y + 1,
+            area.width - 2 * side,
+            area.height - 2,
+        )
     } else {
         area
     }

@@ -41,34 +41,28 @@ fn status(app: &App) -> (&'static str, String, Style) {
     }
     let key = |action| app.keymap.label(action).unwrap_or_default();
     let again = format!(
-        "{} runs it again, {} takes a new prompt",
+        "{} runs it again, {} new prompt",
         key(Action::Restart),
         key(Action::EditPrompt)
     );
+    let steps = format!(
+        "{} one layer, {} one token, {} go on",
+        key(Action::StepLayer),
+        key(Action::StepToken),
+        key(Action::Pause)
+    );
     match &app.snapshot().state {
-        RunState::Failed { error } => (failed, format!("failed: {error}; {again}"), theme.bad),
-        RunState::Finished { reason } => {
-            (finished, format!("finished: {reason}; {again}"), theme.warn)
-        }
+        RunState::Failed { error } => (failed, format!("{error}: {again}"), theme.bad),
+        RunState::Finished { reason } => (finished, format!("{reason}: {again}"), theme.warn),
         RunState::PausedAtLayer { next_layer } => {
-            let text = format!(
-                "paused inside a token, before layer {next_layer} of {}; {} one layer, {} the rest of the token, {} goes on",
-                app.snapshot().model.n_layers,
-                key(Action::StepLayer),
-                key(Action::StepToken),
-                key(Action::Pause)
-            );
-            (paused, text, theme.warn)
+            let layers = app.snapshot().model.n_layers;
+            (
+                paused,
+                format!("paused before layer {next_layer} of {layers}: {steps}"),
+                theme.warn,
+            )
         }
-        RunState::Paused => {
-            let text = format!(
-                "paused; {} goes on, {} runs one token, {} one layer",
-                key(Action::Pause),
-                key(Action::StepToken),
-                key(Action::StepLayer)
-            );
-            (paused, text, theme.warn)
-        }
+        RunState::Paused => (paused, format!("paused: {steps}"), theme.warn),
         RunState::Prefill { done, total } => (
             running,
             format!("reading the prompt: {done} of {total} tokens"),

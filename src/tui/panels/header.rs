@@ -65,8 +65,8 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         width: inner.width - chart,
         ..inner
     };
-    let columns = usize::from(facts.width).saturating_sub(1 + usize::from(tall));
-    let gap = Span::raw("   ");
+    let columns = usize::from(facts.width).saturating_sub(usize::from(tall));
+    let gap = Span::raw("  ");
     let lines = match inner.height {
         0 => Vec::new(),
         1 => vec![[rates(app), context(app)].into_iter().flatten().collect()],
@@ -84,17 +84,13 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         let line = chrome::join(parts, &gap, columns);
         let used = line.width() as u16;
         let place = chrome::row(facts, i);
-        chrome::put(
-            &Line::from([vec![Span::raw(" ")], line.spans].concat()),
-            place,
-            buf,
-        );
+        chrome::put(&line, place, buf);
         if i == 0 && !tall {
-            let free = place.width.saturating_sub(used + 4);
+            let free = place.width.saturating_sub(used + 2);
             history(
                 app,
                 Rect {
-                    x: place.right().saturating_sub(free + 1),
+                    x: place.right() - free,
                     width: free,
                     ..place
                 },
@@ -215,11 +211,11 @@ fn now(app: &App) -> Span<'static> {
     let rates = &app.snapshot().rates;
     match app.snapshot().state {
         RunState::Prefill { .. } => Span::styled(
-            format!("{:>6} tok/s", tok_s(rates.prefill_tok_s)),
+            format!("{:>5} tok/s", tok_s(rates.prefill_tok_s)),
             app.theme.good,
         ),
         _ => Span::styled(
-            format!("{:>6} tok/s", tok_s(rates.decode_now_tok_s)),
+            format!("{:>5} tok/s", tok_s(rates.decode_now_tok_s)),
             app.theme.good,
         ),
     }
@@ -304,8 +300,13 @@ fn context(app: &App) -> Vec<Part> {
     let mut spans = vec![Span::styled("context ", theme.dim)];
     spans.extend(chrome::bar(share, 10, &theme.glyphs, style, theme.dim));
     spans.push(Span::raw(format!(" {used:>digits$}/{all}")));
-    spans.push(Span::styled(format!(" {:>6}", percent(share)), theme.dim));
-    vec![Part::new(1, spans)]
+    vec![
+        Part::new(1, spans),
+        Part::new(
+            6,
+            vec![Span::styled(format!("{:>5}", percent(share)), theme.dim)],
+        ),
+    ]
 }
 
 fn machine(app: &App) -> Vec<Part> {

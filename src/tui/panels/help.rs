@@ -9,12 +9,12 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
-const COLUMN: u16 = 68;
-const KEYS: usize = 16;
+const COLUMN: u16 = 58;
+const KEYS: usize = 18;
 
 fn window(app: &App, area: Rect) -> Rect {
     let columns = if area.width >= 2 * COLUMN + 4 { 2 } else { 1 };
-    let width = (COLUMN * columns + 2).min(area.width);
+    let width = (COLUMN * columns + 4).min(area.width);
     let height = (lines(app, width).len() as u16 + 2).min(area.height);
     Rect::new(
         area.x + (area.width - width) / 2,
@@ -51,7 +51,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     );
     let title = Line::styled(" keys ", theme.accent);
     let hint = Line::styled(
-        " any mouse: click focuses, a column title sorts, the wheel scrolls ",
+        " mouse: click focuses, a column title sorts, wheel scrolls ",
         theme.dim,
     );
     let inner = chrome::frame(app, window, buf, true, title, more, hint);
@@ -103,7 +103,7 @@ fn entry(app: &App, keys: &[crate::tui::keymap::Key], help: &'static str) -> Lin
         .iter()
         .map(|k| k.label())
         .collect::<Vec<_>>()
-        .join(" or ");
+        .join(", ");
     let gap = KEYS.saturating_sub(width(&keys)).max(1);
     Line::from(vec![
         Span::raw("  "),

@@ -32,9 +32,11 @@ struct Grid {
 
 fn grid(area: Rect, count: usize) -> Grid {
     let count = count.max(1);
-    let room = usize::from(area.width.saturating_sub(NAME + MEAN)).max(1);
+    // A strip alone needs no name, and its mean stands in the heading.
+    let margins = if area.height < 4 { 0 } else { NAME + MEAN };
+    let room = usize::from(area.width.saturating_sub(margins)).max(1);
     Grid {
-        x: area.x + NAME.min(area.width),
+        x: area.x + if margins > 0 { NAME.min(area.width) } else { 0 },
         width: (room / count).clamp(1, 6) as u16,
         layers: count.div_ceil(room),
     }
@@ -110,13 +112,16 @@ fn strip(app: &App, (name, value): &Part, grid: Grid, line: Rect, buf: &mut Buff
     let values = cells(layers, grid, *value);
     let (low, high) = range(&values);
     let ellipsis = theme.glyphs.ellipsis;
-    buf.set_stringn(
-        line.x,
-        line.y,
-        chrome::left(name, NAME.into(), ellipsis),
-        line.width.into(),
-        theme.dim,
-    );
+    let named = grid.x > line.x;
+    if named {
+        buf.set_stringn(
+            line.x,
+            line.y,
+            chrome::left(name, NAME.into(), ellipsis),
+            line.width.into(),
+            theme.dim,
+        );
+    }
     let marked = marked(app, grid);
     for (i, v) in values.iter().enumerate() {
         let x = usize::from(grid.x) + i * usize::from(grid.width);
@@ -140,7 +145,7 @@ fn strip(app: &App, (name, value): &Part, grid: Grid, line: Rect, buf: &mut Buff
     }
     let mean = layers.iter().map(value).sum::<f64>() / layers.len().max(1) as f64;
     let x = grid.x.saturating_add(values.len() as u16 * grid.width);
-    if x + MEAN <= line.right() {
+    if named && x + MEAN <= line.right() {
         let text = micros(mean, theme.glyphs.micro);
         buf.set_stringn(
             x,
@@ -164,7 +169,22 @@ fn marked(app: &App, grid: Grid) -> Option<usize> {
 
 fn index(app: &App, grid: Grid, line: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
-    buf.set_stringn(line.x, line.y, "layer", line.width.into(), theme.dim);
+    if grid.x > line.x {
+        buf.set_stringn(line.x, line.y, "layer", NAME.into(), theme.dim);
+        let x = grid.x.saturating_add(
+            (app.snapshot().layers.len().div_ceil(grid.layers.max(1)) as u16)
+                .saturating_mul(grid.width),
+        );
+        if x.saturating_add(MEAN) <= line.right() {
+            buf.set_stringn(
+                x,
+                line.y,
+                chrome::right("mean", MEAN.into(), ""),
+                MEAN.into(),
+                theme.dim,
+            );
+        }
+    }
     let cells = app.snapshot().layers.len().div_ceil(grid.layers.max(1));
     let every = [1, 2, 5, 10, 20, 50]
         .into_iter()
@@ -229,10 +249,22 @@ fn heading(app: &App) -> Line<'static> {
             ),
             theme.warn,
         ),
-        _ if n > 0 => Line::styled(
-            format!(" {n} layers, {} of each a token ", theme.glyphs.micro),
-            theme.dim,
-        ),
+        _ if n > 0 => {
+            let mean = app
+                .snapshot()
+                .layers
+                .iter()
+                .map(|l| l.us_per_step)
+                .sum::<f64>()
+                / n as f64;
+            Line::styled(
+                format!(
+                    " {n} layers, mean {} a token ",
+                    micros(mean, theme.glyphs.micro)
+                ),
+                theme.dim,
+            )
+        }
         _ => Line::default(),
     }
 }

@@ -8,8 +8,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-const LABEL: usize = 13;
-const VALUE: usize = 11;
+const LABEL: usize = 11;
+const VALUE: usize = 10;
+const GAP: usize = 1;
 
 struct Fact {
     label: &'static str,
@@ -29,15 +30,19 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let facts = facts(app);
     let rows = usize::from(inner.height).max(1);
     let width = usize::from(inner.width);
-    let fit = (width / (LABEL + VALUE)).max(1);
+    let fit = ((width + GAP) / (LABEL + VALUE + GAP)).max(1);
     let columns = facts.len().div_ceil(rows).clamp(1, fit);
     let rows = facts.len().div_ceil(columns).min(rows).max(1);
-    let column_width = width / columns;
+    let column_width = (width + GAP) / columns;
     for (i, fact) in facts.iter().take(rows * columns).enumerate() {
         let line = chrome::row(inner, i % rows);
         let x = line.x + ((i / rows) * column_width) as u16;
         let cell = Rect::new(x, line.y, column_width as u16, line.height).intersection(line);
-        chrome::put(&show(app, fact, column_width), cell, buf);
+        chrome::put(
+            &show(app, fact, column_width.saturating_sub(GAP)),
+            cell,
+            buf,
+        );
     }
 }
 
@@ -104,28 +109,24 @@ fn facts(app: &App) -> Vec<Fact> {
         },
         plain("peak", size(m.peak_rss_bytes)),
         plain("weights", bytes(m.weights_bytes)),
+        plain("kv cache", bytes(m.kv_bytes)),
         Fact {
             of: share(m.kv_used_bytes, m.kv_bytes, "of kv cache"),
             ..plain("kv used", bytes(m.kv_used_bytes))
         },
-        plain("kv cache", bytes(m.kv_bytes)),
-        plain("scratch", bytes(m.scratch_bytes)),
-        plain("huge pages", size(m.huge_page_bytes)),
         // A fault or a switch in the token loop costs microseconds: worth a look when there are any.
         Fact {
             style: alarming(m.major_faults, theme.warn),
-            ..plain("major faults", number(m.major_faults))
+            ..plain("major fault", number(m.major_faults))
         },
-        plain("minor faults", number(m.minor_faults)),
+        plain("minor fault", number(m.minor_faults)),
         Fact {
             style: alarming(m.minor_faults_last_step, theme.warn),
-            ..plain(
-                "last step",
-                m.minor_faults_last_step
-                    .map_or("-".into(), |v| format!("{} minor", count(v))),
-            )
+            ..plain("last step", number(m.minor_faults_last_step))
         },
-        plain("switches", number(m.voluntary_switches)),
         plain("preempted", number(m.involuntary_switches)),
+        plain("yielded", number(m.voluntary_switches)),
+        plain("scratch", bytes(m.scratch_bytes)),
+        plain("huge pages", size(m.huge_page_bytes)),
     ]
 }

@@ -2,7 +2,7 @@
 
 use super::chrome;
 use crate::session::snapshot::{CriticalNode, CriticalPath};
-use crate::tui::format::{Scale, number, percent, tok_s};
+use crate::tui::format::{Scale, micros, number, percent, tok_s};
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{sanitise, wrap};
 use ratatui::buffer::Buffer;
@@ -25,9 +25,9 @@ enum Field {
 
 const PRIORITY: [(Field, usize); 8] = [
     (Field::Brick, 13),
-    (Field::Share, 7),
-    (Field::If2x, 10),
-    (Field::Time, 9),
+    (Field::Share, 6),
+    (Field::If2x, 9),
+    (Field::Time, 7),
     (Field::Bound, 9),
     (Field::Bandwidth, 7),
     (Field::Bar, 10),
@@ -63,7 +63,8 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         );
         return;
     };
-    let scale = Scale::time(path.length_us, theme.glyphs.micro);
+    // Milliseconds from 10 ms on, so that the narrow column holds them.
+    let scale = Scale::time(path.length_us * 10.0, theme.glyphs.micro);
     let heading = Line::styled(
         format!(
             " {} {} a token ",
@@ -145,7 +146,7 @@ fn title(app: &App, field: Field, width: usize, scale: Scale) -> String {
         Field::Bar => " ".repeat(width),
         Field::Time => chrome::right(scale.unit, width, ""),
         Field::Share => chrome::right("share", width, ""),
-        Field::Bound => chrome::left("  limit", width, ""),
+        Field::Bound => chrome::left(" limit", width, ""),
         Field::Bandwidth => chrome::right("GB/s", width, ""),
         Field::Intensity => chrome::right("FLOP/B", width, ""),
         Field::If2x => chrome::right(&format!("2{} tok/s", g.times), width, ""),
@@ -196,7 +197,7 @@ fn cell(
                 "compute" => theme.good,
                 _ => theme.dim,
             };
-            let text = format!("  {}", sanitise(&node.bound, theme.glyphs.ascii));
+            let text = format!(" {}", sanitise(&node.bound, theme.glyphs.ascii));
             vec![Span::styled(chrome::left(&text, width, ellipsis), style)]
         }
         Field::Bandwidth => figure(known(node.gbps), Style::new()),

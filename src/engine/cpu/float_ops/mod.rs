@@ -1,0 +1,109 @@
+//! Everything of a forward pass that is not a product with weights, one table a kernel set.
+
+mod portable;
+#[cfg(test)]
+mod tests;
+
+use super::KernelSet;
+use half::f16;
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => {
+        /// Vector operations of one kernel set.
+        ///
+        /// All of them panic when slices that belong together differ in length.
+        #[derive(Debug, Clone, Copy)]
+        pub struct FloatOps {
+            /// The kernel set it belongs to.
+            pub set: KernelSet,
+            $($(#[$doc])* pub $name: fn($($arg: $ty),*) $(-> $ret)?,)*
+        }
+
+        static SCALAR: FloatOps = FloatOps {
+            set: KernelSet::Scalar,
+            $($name: {
+                fn run($($arg: $ty),*) $(-> $ret)? {
+                    portable::$name::<portable::Plain>($($arg),*)
+                }
+                run
+            },)*
+        };
+
+        ops! { @ AVX2, Avx2, "avx2,fma,f16c"; $($name($($arg: $ty),*) $(-> $ret)?;)* }
+        ops! { @ AVX512, Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq";
+            $($name($($arg: $ty),*) $(-> $ret)?;)* }
+    };
+    (@ $table:ident, $set:ident, $features:literal;
+     $($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => {
+        #[cfg(target_arch = "x86_64")]
+        static $table: FloatOps = FloatOps {
+            set: KernelSet::$set,
+            $($name: {
+                fn run($($arg: $ty),*) $(-> $ret)? {
+                    #[target_feature(enable = $features)]
+                    fn inner($($arg: $ty),*) $(-> $ret)? {
+                        portable::$name::<portable::Fused>($($arg),*)
+                    }
+                    // SAFETY: the table is only reachable through `float_ops`, which asks the CPU.
+                    unsafe { inner($($arg),*) }
+                }
+                run
+            },)*
+        };
+    };
+}
+
+ops! {
+    /// `out = x / sqrt(mean(x^2) + eps) * w`; the mean is taken in f64.
+    rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]);
+    /// `out = (x - mean) / sqrt(var + eps) * w + b`; mean and variance are taken in f64.
+    layer_norm(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]);
+    /// int8 with one scale for 32 elements: `qs`, `d`, and `d` times the sum of each 32 and each 16
+    /// integers. `|x - d q| <= d / 2`. A block that holds a NaN or an infinity becomes zeros with
+    /// scale and sums NaN, so that whatever is computed from it is NaN too.
+    quantise(x: &[f32], qs: &mut [i8], d: &mut [f32], s32: &mut [f32], s16: &mut [f32]);
+    /// Sum of products.
+    dot_f16(x: &[f32], y: &[f16]) -> f32;
+    /// `acc += a * x`.
+    axpy_f16(a: f32, x: &[f16], acc: &mut [f32]);
+    /// Sum of products.
+    dot_f32(x: &[f32], y: &[f32]) -> f32;
+    /// `acc += a * x`.
+    axpy_f32(a: f32, x: &[f32], acc: &mut [f32]);
+    /// Rounds to half precision, to nearest even.
+    store_f16(x: &[f32], out: &mut [f16]);
+    /// `out = gate / (1 + exp(-gate)) * up`.
+    silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]);
+    /// `out = gelu(gate) * up`, the tanh form of gelu.
+    gelu_tanh_mul(gate: &[f32], up: &[f32], out: &mut [f32]);
+    /// The tanh form of gelu, in place.
+    gelu_tanh(x: &mut [f32]);
+    /// `exp(x - max)` over its sum, in place. An empty slice stays empty; -inf becomes 0; where the
+    /// largest is not finite the result is NaN.
+    softmax(x: &mut [f32]);
+    /// `x += y`.
+    add(x: &mut [f32], y: &[f32]);
+    /// `x *= f`.
+    scale(x: &mut [f32], f: f32);
+    /// `x = cap * tanh(x / cap)`.
+    softcap(x: &mut [f32], cap: f32);
+    /// The largest element; NaN is passed over; -inf when there is none.
+    max(x: &[f32]) -> f32;
+    /// The first place of the largest element; NaN is passed over; 0 when there is none.
+    argmax(x: &[f32]) -> usize;
+}
+
+/// The operations of a kernel set.
+///
+/// # Panics
+/// When this machine cannot run the set: [`KernelSet::is_available`].
+pub fn float_ops(set: KernelSet) -> &'static FloatOps {
+    assert!(set.is_available(), "this machine cannot run {set}");
+    match set {
+        #[cfg(target_arch = "x86_64")]
+        KernelSet::Avx2 => &AVX2,
+        #[cfg(target_arch = "x86_64")]
+        KernelSet::Avx512 => &AVX512,
+        _ => &SCALAR,
+    }
+}

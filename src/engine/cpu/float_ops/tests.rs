@@ -1,0 +1,197 @@
+use super::*;
+use proptest::prelude::*;
+
+fn sets() -> Vec<&'static FloatOps> {
+    KernelSet::available().into_iter().map(float_ops).collect()
+}
+
+fn halves(x: &[f32]) -> Vec<f16> {
+    x.iter().map(|v| f16::from_f32(*v)).collect()
+}
+
+/// |got - want| within `relative` of want, or `absolute`.
+fn close(got: f32, want: f64, relative: f64, absolute: f64) -> bool {
+    (f64::from(got) - want).abs() <= relative * want.abs() + absolute
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+}
+
+/// Floats of any size the ops meet, with lengths that leave every tail.
+fn floats(limit: f32) -> impl Strategy<Value = Vec<f32>> {
+    prop::collection::vec(-limit..limit, 1..150)
+}
+
+proptest! {
+    #[test]
+    fn norms(x in floats(30.0), eps in 1e-6f32..1e-4) {
+        let n = x.len() as f64;
+        let w: Vec<f32> = (0..x.len()).map(|i| (i as f32).sin()).collect();
+        let b: Vec<f32> = (0..x.len()).map(|i| (i as f32).cos()).collect();
+        let wide: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+        let mean = wide.iter().sum::<f64>() / n;
+        let var = wide.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+        let rms = (wide.iter().map(|v| v * v).sum::<f64>() / n + f64::from(eps)).sqrt();
+        let sd = (var + f64::from(eps)).sqrt();
+        for ops in sets() {
+            let mut out = vec![0.0; x.len()];
+            (ops.rms_norm)(&x, &w, eps, &mut out);
+            for i in 0..x.len() {
+                prop_assert!(close(out[i], wide[i] / rms * f64::from(w[i]), 4e-7, 1e-9));
+            }
+            (ops.layer_norm)(&x, &w, &b, eps, &mut out);
+            for i in 0..x.len() {
+                let want = (wide[i] - mean) / sd * f64::from(w[i]) + f64::from(b[i]);
+                // The mean is rounded to f32 before it is taken away.
+                let absolute = 1e-6 + 4e-6 / sd;
+                prop_assert!(close(out[i], want, 1e-6, absolute), "{}: {} {want}", ops.set, out[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn dots_and_axpys(x in floats(4.0), a in -2.0f32..2.0) {
+        let y: Vec<f32> = x.iter().rev().copied().collect();
+        let h = halves(&y);
+        let size: f64 = x.iter().zip(&y).map(|(x, y)| f64::from((x * y).abs())).sum();
+        let exact: f64 = x.iter().zip(&y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+        let exact_h: f64 = x.iter().zip(&h).map(|(x, y)| f64::from(*x) * y.to_f64()).sum();
+        for ops in sets() {
+            prop_assert!(close((ops.dot_f32)(&x, &y), exact, 0.0, 1e-6 * size + 1e-30));
+            prop_assert!(close((ops.dot_f16)(&x, &h), exact_h, 0.0, 1e-6 * size + 1e-30));
+            let mut acc = x.clone();
+            (ops.axpy_f32)(a, &y, &mut acc);
+            let mut acc_h = x.clone();
+            (ops.axpy_f16)(a, &h, &mut acc_h);
+            for i in 0..x.len() {
+                let want = f64::from(x[i]) + f64::from(a) * f64::from(y[i]);
+                prop_assert!(close(acc[i], want, 1e-6, 2e-6));
+                let want = f64::from(x[i]) + f64::from(a) * h[i].to_f64();
+                prop_assert!(close(acc_h[i], want, 1e-6, 2e-6));
+            }
+            let mut out = vec![f16::ZERO; x.len()];
+            (ops.store_f16)(&x, &mut out);
+            prop_assert_eq!(&out, &halves(&x), "{}", ops.set);
+        }
+    }
+
+    #[test]
+    fn activations(x in floats(90.0)) {
+        let up: Vec<f32> = x.iter().rev().map(|v| v * 0.1).collect();
+        for ops in sets() {
+            let mut out = vec![0.0; x.len()];
+            (ops.silu_mul)(&x, &up, &mut out);
+            for i in 0..x.len() {
+                let (g, u) = (f64::from(x[i]), f64::from(up[i]));
+                prop_assert!(close(out[i], g / (1.0 + (-g).exp()) * u, 6e-7, 1e-30));
+            }
+            (ops.gelu_tanh_mul)(&x, &up, &mut out);
+            let mut alone = x.clone();
+            (ops.gelu_tanh)(&mut alone);
+            for i in 0..x.len() {
+                let (g, u) = (f64::from(x[i]), f64::from(up[i]));
+                // Where tanh is near -1 a relative error of its argument is an absolute one here.
+                prop_assert!(close(out[i], gelu(g) * u, 1e-6, 1e-6 * u.abs() + 1e-30), "{} {g}", ops.set);
+                prop_assert!(close(alone[i], gelu(g), 1e-6, 1e-6));
+            }
+            let mut capped = x.clone();
+            (ops.softcap)(&mut capped, 30.0);
+            for i in 0..x.len() {
+                let want = 30.0 * (f64::from(x[i]) / 30.0).tanh();
+                prop_assert!(close(capped[i], want, 6e-7, 1e-30), "{} {}: {} {want}", ops.set, x[i], capped[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn softmax_and_largest(x in floats(40.0)) {
+        let top = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = x.iter().map(|v| (f64::from(*v) - f64::from(top)).exp()).sum();
+        for ops in sets() {
+            prop_assert_eq!((ops.max)(&x), top);
+            prop_assert_eq!(Some((ops.argmax)(&x)), x.iter().position(|v| *v == top));
+            let mut p = x.clone();
+            (ops.softmax)(&mut p);
+            for i in 0..x.len() {
+                // The difference to the largest is rounded before `exp` sees it: half an ulp of 80.
+                let want = (f64::from(x[i] - top)).exp() / sum;
+                prop_assert!(close(p[i], want, 4e-7, 1e-37), "{}: {} {want}", ops.set, p[i]);
+            }
+            prop_assert!((p.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn quantise_stays_within_half_a_step(x in prop::collection::vec(-100f32..100.0, 96), small in 1e-30f32..1.0) {
+        let x: Vec<f32> = x.iter().map(|v| v * small).collect();
+        for ops in sets() {
+            let (mut q, mut d) = (vec![1i8; 96], vec![1.0; 3]);
+            let (mut s32, mut s16) = (vec![1.0; 3], vec![1.0; 6]);
+            (ops.quantise)(&x, &mut q, &mut d, &mut s32, &mut s16);
+            for i in 0..96 {
+                let error = (f64::from(x[i]) - f64::from(d[i / 32]) * f64::from(q[i])).abs();
+                prop_assert!(error <= f64::from(d[i / 32]) * 0.50002, "{} {} {}", x[i], d[i / 32], q[i]);
+                prop_assert!(q[i] != -128);
+            }
+            for (s, (q, d)) in s32.iter().zip(q.chunks(32).zip(&d)) {
+                let sum: i32 = q.iter().map(|v| i32::from(*v)).sum();
+                prop_assert_eq!(*s, d * sum as f32);
+            }
+            for (i, (s, q)) in s16.iter().zip(q.chunks(16)).enumerate() {
+                let sum: i32 = q.iter().map(|v| i32::from(*v)).sum();
+                prop_assert_eq!(*s, d[i / 2] * sum as f32);
+            }
+        }
+    }
+}
+
+#[test]
+fn quantise_at_the_edges() {
+    for ops in sets() {
+        for (value, nan) in [
+            (0.0, false),
+            (-0.0, false),
+            (1e-40, false),
+            (f32::NAN, true),
+            (f32::INFINITY, true),
+            (f32::NEG_INFINITY, true),
+        ] {
+            let mut x = [0.0; 64];
+            x[5] = value;
+            x[40] = 2.54;
+            let (mut q, mut d, mut s32, mut s16) = ([9i8; 64], [9.0; 2], [9.0; 2], [9.0; 4]);
+            (ops.quantise)(&x, &mut q, &mut d, &mut s32, &mut s16);
+            assert!(q[..32].iter().all(|q| *q == 0));
+            assert_eq!(d[0].is_nan(), nan);
+            assert_eq!(s32[0].is_nan() && s16[0].is_nan() && s16[1].is_nan(), nan);
+            assert!(nan || (d[0] == 0.0 && s32[0] == 0.0));
+            // The other block is not touched by it.
+            assert_eq!((q[40], s16[2], s16[3]), (127, d[1] * 127.0, 0.0));
+        }
+        let (mut q, mut d, mut s32, mut s16) = ([0i8; 32], [0.0], [0.0], [0.0; 2]);
+        (ops.quantise)(&[f32::MAX; 32], &mut q, &mut d, &mut s32, &mut s16);
+        assert!(q.iter().all(|q| *q == 127) && d[0].is_finite());
+    }
+}
+
+#[test]
+fn nothing_and_infinity() {
+    for ops in sets() {
+        (ops.softmax)(&mut []);
+        assert_eq!((ops.max)(&[]), f32::NEG_INFINITY);
+        assert_eq!((ops.argmax)(&[]), 0);
+        assert_eq!((ops.argmax)(&[f32::NAN, 1.0, 3.0, 3.0]), 2);
+        let mut p = [0.0, f32::NEG_INFINITY, 0.0];
+        (ops.softmax)(&mut p);
+        assert_eq!(p, [0.5, 0.0, 0.5]);
+        let mut x = [1.0, 2.0];
+        (ops.add)(&mut x, &[0.5, 0.5]);
+        (ops.scale)(&mut x, 2.0);
+        assert_eq!(x, [3.0, 5.0]);
+        let mut x = [1e30, -1e30, 1e-30, f32::NAN];
+        (ops.softcap)(&mut x, 50.0);
+        assert_eq!(x[..2], [50.0, -50.0]);
+        assert!((x[2] - 1e-30).abs() < 1e-36 && x[3].is_nan());
+    }
+}

@@ -1,0 +1,138 @@
+//! CPU kernels in three sets: portable scalar, AVX2 and AVX-512.
+//!
+//! Weights stay as stored in the GGUF file. Activations for quantised weights are int8 with one
+//! scale for 32 elements ([`QActs`]); for F32, F16 and BF16 weights they are plain floats.
+//! Every format is written once over a small instruction trait ([`simd`]) and compiled for each
+//! vector set; [`crate::quant::dequantise_row`] is what all of them are tested against.
+#![allow(unsafe_code)]
+
+mod acts;
+mod attention;
+mod buffers;
+pub mod exec;
+mod float_ops;
+pub mod kv;
+mod mat;
+pub mod pool;
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod simd;
+
+pub use acts::{QActs, QActsWriter};
+pub use float_ops::{FloatOps, float_ops};
+pub use mat::{Acts, Input, MatCall, MatKernel, mat_kernel};
+
+use std::str::FromStr;
+
+/// A family of kernels compiled for one level of the instruction set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KernelSet {
+    /// Portable code; runs on every machine.
+    Scalar,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, VL and DQ with VNNI.
+    Avx512,
+}
+
+/// A kernel set that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KernelSetError {
+    /// The name is not that of a kernel set.
+    #[error("no kernel set is called `{name}`; this machine can run {}", list())]
+    Unknown {
+        /// The name as given.
+        name: String,
+    },
+    /// The machine lacks the instructions.
+    #[error(
+        "this machine lacks the instructions of kernel set {set}; it can run {}",
+        list()
+    )]
+    Unavailable {
+        /// The kernel set that was asked for.
+        set: KernelSet,
+    },
+}
+
+fn list() -> String {
+    let names: Vec<_> = KernelSet::available().iter().map(|s| s.name()).collect();
+    names.join(", ")
+}
+
+impl KernelSet {
+    /// Every kernel set, slowest first.
+    pub const ALL: [KernelSet; 3] = [KernelSet::Scalar, KernelSet::Avx2, KernelSet::Avx512];
+
+    /// `scalar`, `avx2` or `avx512`.
+    pub fn name(self) -> &'static str {
+        match self {
+            KernelSet::Scalar => "scalar",
+            KernelSet::Avx2 => "avx2",
+            KernelSet::Avx512 => "avx512",
+        }
+    }
+
+    /// Whether this machine has the instructions, asked of the CPU at run time.
+    pub fn is_available(self) -> bool {
+        match self {
+            KernelSet::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            KernelSet::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            KernelSet::Avx512 => {
+                KernelSet::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    /// The kernel sets this machine can run, slowest first.
+    pub fn available() -> Vec<KernelSet> {
+        let mut sets = Self::ALL.to_vec();
+        sets.retain(|s| s.is_available());
+        sets
+    }
+
+    /// The fastest kernel set this machine can run.
+    pub fn best() -> KernelSet {
+        Self::ALL
+            .into_iter()
+            .rev()
+            .find(|s| s.is_available())
+            .unwrap_or(KernelSet::Scalar)
+    }
+}
+
+impl std::fmt::Display for KernelSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for KernelSet {
+    type Err = KernelSetError;
+
+    /// Accepts the name of a kernel set that this machine can run.
+    fn from_str(name: &str) -> Result<Self, KernelSetError> {
+        match Self::ALL.into_iter().find(|s| s.name() == name) {
+            Some(set) if set.is_available() => Ok(set),
+            Some(set) => Err(KernelSetError::Unavailable { set }),
+            None => Err(KernelSetError::Unknown { name: name.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Portable kernels: expand a block with the reference routine, multiply in floats.
+
+use super::KernelSet;
+use super::mat::{Acts, MatCall, MatKernel};
+use crate::gguf::GgmlType;
+use crate::quant::dequantise_row;
+
+macro_rules! kernels {
+    ($($ty:ident $name:literal)*) => {
+        pub(super) const KERNELS: &[MatKernel] = &[$(
+            MatKernel::new(GgmlType::$ty, KernelSet::Scalar, concat!($name, "/scalar"), {
+                unsafe fn run(call: &MatCall<'_>) {
+                    // SAFETY: same contract.
+                    unsafe { mat(GgmlType::$ty, call) }
+                }
+                run
+            }),
+        )*];
+    };
+}
+
+kernels! {
+    F32 "f32" F16 "f16" BF16 "bf16"
+    Q4_0 "q4_0" Q4_1 "q4_1" Q5_0 "q5_0" Q5_1 "q5_1" Q8_0 "q8_0"
+    Q2_K "q2_k" Q3_K "q3_k" Q4_K "q4_k" Q5_K "q5_k" Q6_K "q6_k"
+    IQ4_NL "iq4_nl" IQ4_XS "iq4_xs"
+}
+
+/// Most elements expanded at a time.
+const CHUNK: usize = 256;
+
+/// # Safety
+/// As [`MatKernel::run`], activations checked.
+unsafe fn mat(ty: GgmlType, call: &MatCall<'_>) {
+    let mut buffer = [0.0f32; CHUNK];
+    for row in call.rows.clone() {
+        for col in call.cols.clone() {
+            // SAFETY: the caller vouches for `y`.
+            unsafe { *call.y.add(col * call.ldy + row) = 0.0 };
+        }
+        for start in (0..call.k).step_by(CHUNK) {
+            let n = CHUNK.min(call.k - start);
+            let bytes = n / ty.block_len() * ty.block_bytes();
+            let at = row * call.row_bytes + start / ty.block_len() * ty.block_bytes();
+            // SAFETY: the caller vouches for the weights of every row.
+            let src = unsafe { std::slice::from_raw_parts(call.w.add(at), bytes) };
+            let w = &mut buffer[..n];
+            if dequantise_row(ty, src, w).is_err() {
+                // The table above holds supported types only and `run` checked whole blocks.
+                unreachable!("{ty} blocks of a checked length");
+            }
+            for col in call.cols.clone() {
+                let sum = match call.acts {
+                    Acts::F32 { x, stride } => dot(w, &x[col * stride + start..][..n]),
+                    Acts::Q8(a) => {
+                        let qs = a.qs(col)[start..][..n].as_chunks::<32>().0;
+                        let ws = w.as_chunks::<32>().0;
+                        let ds = &a.d(col)[start / 32..];
+                        let blocks = ws.iter().zip(qs).zip(ds);
+                        blocks
+                            .map(|((w, q), d)| d * dot(w, &q.map(f32::from)))
+                            .sum()
+                    }
+                };
+                // SAFETY: as above.
+                unsafe { *call.y.add(col * call.ldy + row) += sum };
+            }
+        }
+    }
+}
+
+/// Eight running sums, so that the compiler may use whatever vectors the target has.
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let (a8, a_rest) = a.as_chunks::<8>();
+    let (b8, b_rest) = b.as_chunks::<8>();
+    let mut sums = [0.0f32; 8];
+    for (a, b) in a8.iter().zip(b8) {
+        for i in 0..8 {
+            sums[i] += a[i] * b[i];
+        }
+    }
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}

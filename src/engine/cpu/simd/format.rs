@@ -1,0 +1,85 @@
+//! What a quantised weight format has to say about itself.
+
+use super::isa::Isa;
+use crate::engine::cpu::acts::Column;
+use std::arch::x86_64::*;
+
+/// How the scales of a format are laid out, and what its integers are.
+///
+/// The value of an element is `scale * q + min`, where `scale` and `min` belong to [`SUB`](Self::SUB)
+/// elements. All methods require AVX2, FMA and F16C, and blocks readable in full.
+pub(super) trait Format {
+    /// Elements in a block: 32 or 256.
+    const LEN: usize;
+    /// Bytes in a block.
+    const BYTES: usize;
+    /// Elements that share a scale: 16 or 32.
+    const SUB: usize;
+    /// Whether the integers are signed bytes, rather than unsigned below 64.
+    const SIGNED: bool;
+    /// Whether `min` is ever non-zero.
+    const MIN: bool;
+    /// Groups of four whose `vpmaddubsw` products sum up without leaving 16 bits.
+    const RUN: usize;
+
+    /// The integers of elements `32 J .. 32 J + 32` of the block at `w`, in order.
+    unsafe fn quants<const J: usize>(w: *const u8) -> __m256i;
+
+    /// Writes `LEN / SUB` scales and as many minimums of the block at `w`.
+    unsafe fn scales(w: *const u8, scale: *mut f32, min: *mut f32);
+
+    /// The dot product of `k` weights at `w` with a column.
+    unsafe fn dot<I: Isa>(w: *const u8, x: Column, k: usize) -> f32;
+}
+
+/// Calls `$body` with `$J` a constant from 0 to 7.
+macro_rules! each8 {
+    ($J:ident => $body:expr) => {{
+        each8!(@ $J $body; 0 1 2 3 4 5 6 7);
+    }};
+    (@ $J:ident $body:expr; $($n:literal)*) => {
+        $({ const $J: usize = $n; $body; })*
+    };
+}
+pub(super) use each8;
+
+#[inline(always)]
+pub(super) unsafe fn load256(p: *const u8) -> __m256i {
+    // SAFETY: 32 readable bytes by the caller.
+    unsafe { _mm256_loadu_si256(p.cast()) }
+}
+
+#[inline(always)]
+pub(super) unsafe fn load128(p: *const u8) -> __m128i {
+    // SAFETY: 16 readable bytes by the caller.
+    unsafe { _mm_loadu_si128(p.cast()) }
+}
+
+/// The half-precision number at `p` as a float.
+#[inline(always)]
+pub(super) unsafe fn half(p: *const u8) -> f32 {
+    // SAFETY: two readable bytes and F16C by the caller.
+    unsafe {
+        let bits = i32::from(p.cast::<u16>().read_unaligned());
+        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)))
+    }
+}
+
+/// The sum of eight lanes.
+#[inline(always)]
+pub(super) unsafe fn sum8(v: __m256) -> f32 {
+    // SAFETY: AVX2 by the caller.
+    unsafe {
+        let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+        let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+        _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+    }
+}
+
+/// Lane `J` of `v` in every lane, by way of memory: on AVX2 machines a broadcast load costs no
+/// shuffle, and shuffles are what these loops run out of.
+#[inline(always)]
+pub(super) unsafe fn splat(v: &[f32; 8], j: usize) -> __m256 {
+    // SAFETY: AVX2 by the caller.
+    unsafe { _mm256_broadcast_ss(&v[j]) }
+}

@@ -1,0 +1,115 @@
+//! Vector kernels for x86-64.
+//!
+//! [`isa`] holds the instructions in which AVX2 and AVX-512 differ, [`legacy`] and [`kquants`] the
+//! formats, [`gemm`] the product with many columns, [`dense`] the unquantised types.
+//!
+//! One contract holds for every `unsafe fn` below this module, which is why they do not repeat it:
+//! the CPU has AVX2, FMA and F16C, and the instructions of the [`isa::Isa`] in use; weight pointers
+//! are readable for the rows and elements asked for, result pointers writable for them, and
+//! activations as long as they say. [`super::MatKernel::run`] states this to the outside.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+mod dense;
+mod format;
+mod gemm;
+mod isa;
+mod kquants;
+mod legacy;
+
+use super::KernelSet;
+use super::acts::Column;
+use super::mat::{Acts, MatCall, MatKernel};
+use crate::gguf::GgmlType;
+use format::Format;
+use isa::{Avx2, Avx512, Isa};
+use std::arch::x86_64::*;
+
+/// Fewer columns than this are computed one at a time: repacking a tile costs about as much as
+/// two dot products with it.
+const REPACK_FROM: usize = 3;
+
+/// How far ahead of a block the weights are fetched.
+const AHEAD: usize = 1024;
+
+/// Asks for the cache lines of the 256 weights that follow [`AHEAD`] bytes later.
+#[inline(always)]
+unsafe fn prefetch<F: Format>(w: *const u8) {
+    let bytes = F::BYTES * (256 / F::LEN);
+    for line in 0..bytes.div_ceil(64) {
+        // A prefetch of an address past the weights is ignored by the CPU.
+        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + 64 * line).cast());
+    }
+}
+
+#[inline(always)]
+unsafe fn quantised<I: Isa, F: Format>(call: &MatCall<'_>) {
+    let Acts::Q8(acts) = call.acts else {
+        return;
+    };
+    if call.cols.len() >= REPACK_FROM {
+        return gemm::gemm::<I, F>(call, acts);
+    }
+    for row in call.rows.clone() {
+        for col in call.cols.clone() {
+            let x: Column = acts.column(col);
+            let y = F::dot::<I>(call.w.add(row * call.row_bytes), x, call.k);
+            *call.y.add(col * call.ldy + row) = y;
+        }
+    }
+}
+
+macro_rules! kernels {
+    ($table:ident, $set:ident, $isa:ty, $features:literal, $suffix:literal) => {
+        kernels! { @ $table, $set, $features, $suffix;
+            F32 "f32" dense::mat::<dense::F32>;
+            F16 "f16" dense::mat::<dense::F16>;
+            BF16 "bf16" dense::mat::<dense::BF16>;
+            Q4_0 "q4_0" quantised::<$isa, legacy::Q4_0>;
+            Q4_1 "q4_1" quantised::<$isa, legacy::Q4_1>;
+            Q5_0 "q5_0" quantised::<$isa, legacy::Q5_0>;
+            Q5_1 "q5_1" quantised::<$isa, legacy::Q5_1>;
+            Q8_0 "q8_0" quantised::<$isa, legacy::Q8_0>;
+            Q2_K "q2_k" quantised::<$isa, kquants::Q2K>;
+            Q3_K "q3_k" quantised::<$isa, kquants::Q3K>;
+            Q4_K "q4_k" quantised::<$isa, kquants::Q4K>;
+            Q5_K "q5_k" quantised::<$isa, kquants::Q5K>;
+            Q6_K "q6_k" quantised::<$isa, kquants::Q6K>;
+            IQ4_NL "iq4_nl" quantised::<$isa, legacy::Iq4Nl>;
+            IQ4_XS "iq4_xs" quantised::<$isa, legacy::Iq4Xs>;
+        }
+    };
+    (@ $table:ident, $set:ident, $features:literal, $suffix:literal;
+     $($ty:ident $name:literal $run:expr;)*) => {
+        pub(in crate::engine::cpu) const $table: &[MatKernel] = &[$(
+            MatKernel::new(GgmlType::$ty, KernelSet::$set, concat!($name, $suffix), {
+                #[target_feature(enable = $features)]
+                unsafe fn run(call: &MatCall<'_>) {
+                    // SAFETY: the contract of this module; the features are enabled here.
+                    unsafe { $run(call) }
+                }
+                run
+            }),
+        )*];
+    };
+}
+
+kernels!(AVX2, Avx2, Avx2, "avx2,fma,f16c", "/avx2");
+kernels!(
+    AVX512,
+    Avx512,
+    Avx512,
+    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni",
+    "/avx512"
+);
+// The AVX-512 paths with `vpdpbusd` emulated, for machines that lack it.
+#[cfg(test)]
+kernels!(
+    EMULATED,
+    Avx512,
+    isa::Emulated,
+    "avx2,fma,f16c",
+    "/emulated"
+);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,333 @@
+use super::mat::MatKernel;
+use super::*;
+use crate::gguf::GgmlType;
+use crate::quant::{dequantise_row, supported};
+use half::{bf16, f16};
+use proptest::prelude::*;
+
+/// Deterministic noise (xorshift).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    /// -1..1
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// Where the half-precision numbers of a block are.
+fn halves(ty: GgmlType) -> &'static [usize] {
+    match ty {
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        GgmlType::Q2_K => &[80, 82],
+        GgmlType::Q3_K => &[108],
+        GgmlType::Q6_K => &[208],
+        _ => &[0],
+    }
+}
+
+/// Any bits but for the scales, which are finite.
+fn weights(ty: GgmlType, n: usize, noise: &mut Noise) -> Vec<u8> {
+    match ty {
+        GgmlType::F32 => (0..n).flat_map(|_| noise.float().to_le_bytes()).collect(),
+        GgmlType::F16 => (0..n)
+            .flat_map(|_| f16::from_f32(noise.float()).to_le_bytes())
+            .collect(),
+        GgmlType::BF16 => (0..n)
+            .flat_map(|_| bf16::from_f32(noise.float()).to_le_bytes())
+            .collect(),
+        _ => (0..n / ty.block_len())
+            .flat_map(|_| {
+                let mut block: Vec<u8> =
+                    (0..ty.block_bytes()).map(|_| noise.next() as u8).collect();
+                for &at in halves(ty) {
+                    block[at..at + 2].copy_from_slice(&f16::from_f32(noise.float()).to_le_bytes());
+                }
+                block
+            })
+            .collect(),
+    }
+}
+
+/// Every kernel this machine can run, and the AVX-512 ones with their instructions emulated.
+fn kernels(ty: GgmlType) -> Vec<MatKernel> {
+    let mut all: Vec<MatKernel> = KernelSet::available()
+        .into_iter()
+        .map(|set| mat_kernel(set, ty).expect("every supported type has a kernel"))
+        .collect();
+    #[cfg(target_arch = "x86_64")]
+    if KernelSet::Avx2.is_available() {
+        all.extend(simd::EMULATED.iter().filter(|k| k.ty == ty));
+    }
+    all
+}
+
+struct Case {
+    ty: GgmlType,
+    rows: usize,
+    first_row: usize,
+    k: usize,
+    cols: usize,
+    first_col: usize,
+    seed: u64,
+}
+
+/// Compares every kernel with the reference expansion and sums in f64.
+fn check(case: &Case) -> Result<(), TestCaseError> {
+    let &Case {
+        ty,
+        rows,
+        first_row,
+        k,
+        cols,
+        first_col,
+        seed,
+    } = case;
+    let mut noise = Noise(seed | 1);
+    let (all_rows, all_cols) = (first_row + rows, first_col + cols);
+    let row_bytes = k / ty.block_len() * ty.block_bytes();
+    // One byte in front: no kernel may rely on alignment.
+    let mut w = vec![0xaa];
+    w.extend(weights(ty, all_rows * k, &mut noise));
+    let x: Vec<f32> = (0..all_cols * k).map(|_| noise.float()).collect();
+    let mut acts = QActs::new(all_cols + 1, k + 64);
+    acts.set_shape(k, all_cols);
+    for col in 0..all_cols {
+        acts.set_column(float_ops(KernelSet::Scalar), col, &x[col * k..][..k]);
+    }
+    let mut dense = vec![0.0; all_rows * k];
+    dequantise_row(ty, &w[1..], &mut dense).expect("whole blocks");
+    let ldy = all_rows + 3;
+    for kernel in kernels(ty) {
+        let mut y = vec![f32::MIN; all_cols * ldy];
+        let call = MatCall {
+            w: w[1..].as_ptr(),
+            row_bytes,
+            k,
+            rows: first_row..all_rows,
+            acts: match kernel.input {
+                Input::Q8 => Acts::Q8(&acts),
+                Input::F32 => Acts::F32 { x: &x, stride: k },
+            },
+            cols: first_col..all_cols,
+            y: y.as_mut_ptr(),
+            ldy,
+        };
+        // SAFETY: only kernels of sets that are available; weights and results cover the call.
+        unsafe { kernel.run(&call) };
+        for col in 0..all_cols {
+            for row in 0..ldy {
+                let got = y[col * ldy + row];
+                if col < first_col || !(first_row..all_rows).contains(&row) {
+                    prop_assert_eq!(got, f32::MIN, "{} wrote outside its range", kernel.name);
+                    continue;
+                }
+                let (mut want, mut size) = (0.0f64, 0.0f64);
+                for i in 0..k {
+                    let x = match kernel.input {
+                        Input::F32 => f64::from(x[col * k + i]),
+                        Input::Q8 => f64::from(acts.d(col)[i / 32]) * f64::from(acts.qs(col)[i]),
+                    };
+                    let term = x * f64::from(dense[row * k + i]);
+                    want += term;
+                    size += term.abs();
+                }
+                let error = (f64::from(got) - want).abs();
+                prop_assert!(
+                    error <= 1e-5 * size + 1e-6,
+                    "{}: row {row} of {rows}, column {col} of {cols}, k {k}: {got}, not {want} (terms {size})",
+                    kernel.name
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_supported_type_has_a_kernel_in_every_set() {
+    for &ty in supported() {
+        for set in KernelSet::ALL {
+            if cfg!(target_arch = "x86_64") || set == KernelSet::Scalar {
+                let kernel = mat_kernel(set, ty).expect("kernel");
+                assert_eq!(kernel.name, format!("{ty}/{set}").to_lowercase());
+                assert_eq!((kernel.ty, kernel.set), (ty, set));
+            }
+        }
+    }
+    assert!(mat_kernel(KernelSet::Scalar, GgmlType::IQ1_S).is_none());
+}
+
+#[test]
+fn every_tail_of_rows_and_columns() {
+    for &ty in supported() {
+        for n in 1..=9 {
+            let k = ty.block_len().max(32) * if n % 2 == 0 { 1 } else { 3 };
+            for (rows, cols) in [(n, 1), (n, 5), (3, n), (33, n)] {
+                check(&Case {
+                    ty,
+                    rows,
+                    first_row: n % 3,
+                    k,
+                    cols,
+                    first_col: n % 2,
+                    seed: 77 + n as u64,
+                })
+                .expect("agrees");
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_integers_do_not_saturate() {
+    // All bits set: the largest integers of every unsigned format, -1 or 127 of the signed ones.
+    for &ty in supported() {
+        if matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16) {
+            continue;
+        }
+        for byte in [0xff, 0x80, 0x7f, 0x81] {
+            let k = 512;
+            let mut block = vec![byte; ty.block_bytes()];
+            for &at in halves(ty) {
+                block[at..at + 2].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+            }
+            let w: Vec<u8> = block
+                .iter()
+                .copied()
+                .cycle()
+                .take(9 * k / ty.block_len() * ty.block_bytes())
+                .collect();
+            let mut acts = QActs::new(5, k);
+            for (col, x) in [1.0, -1.0, 1.0, -1.0, 0.25].into_iter().enumerate() {
+                acts.set_column(float_ops(KernelSet::Scalar), col, &vec![x; k]);
+            }
+            let mut dense = vec![0.0; k];
+            dequantise_row(ty, &w[..w.len() / 9], &mut dense).expect("whole blocks");
+            let sum: f32 = dense.iter().sum();
+            for kernel in kernels(ty) {
+                for cols in [1, 5] {
+                    let mut y = vec![0.0; 9 * cols];
+                    let call = MatCall {
+                        w: w.as_ptr(),
+                        row_bytes: w.len() / 9,
+                        k,
+                        rows: 0..9,
+                        acts: Acts::Q8(&acts),
+                        cols: 0..cols,
+                        y: y.as_mut_ptr(),
+                        ldy: 9,
+                    };
+                    // SAFETY: as in `check`.
+                    unsafe { kernel.run(&call) };
+                    for (i, y) in y.iter().enumerate() {
+                        let want = sum * [1.0, -1.0, 1.0, -1.0, 0.25][i / 9];
+                        let bound = dense.iter().map(|v| v.abs()).sum::<f32>() * 1e-5;
+                        assert!(
+                            (y - want).abs() <= bound,
+                            "{} {byte:x}: {y}, not {want}",
+                            kernel.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn kernels_agree_with_the_reference(
+        which in 0..supported().len(),
+        rows in 1usize..40,
+        first_row in 0usize..3,
+        blocks in 1usize..=64,
+        cols in 1usize..10,
+        first_col in 0usize..2,
+        seed in any::<u64>(),
+    ) {
+        let ty = supported()[which];
+        let step = ty.block_len().max(32);
+        let k = (blocks * 32).div_ceil(step) * step;
+        check(&Case { ty, rows, first_row, k, cols, first_col, seed })?;
+    }
+
+    #[test]
+    fn unquantised_rows_of_any_length(k in 1usize..100, cols in 1usize..7, rows in 1usize..6, seed in any::<u64>()) {
+        for ty in [GgmlType::F32, GgmlType::F16, GgmlType::BF16] {
+            let mut noise = Noise(seed | 1);
+            let w = weights(ty, rows * k, &mut noise);
+            let x: Vec<f32> = (0..cols * k).map(|_| noise.float()).collect();
+            let mut dense = vec![0.0; rows * k];
+            dequantise_row(ty, &w, &mut dense).expect("whole");
+            for kernel in kernels(ty) {
+                let mut y = vec![0.0; rows * cols];
+                let call = MatCall {
+                    w: w.as_ptr(), row_bytes: w.len() / rows, k, rows: 0..rows,
+                    acts: Acts::F32 { x: &x, stride: k }, cols: 0..cols, y: y.as_mut_ptr(), ldy: rows,
+                };
+                // SAFETY: as in `check`.
+                unsafe { kernel.run(&call) };
+                for (i, y) in y.iter().enumerate() {
+                    let (w, x) = (&dense[i % rows * k..][..k], &x[i / rows * k..][..k]);
+                    let want: f64 = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+                    prop_assert!((f64::from(*y) - want).abs() < 1e-4, "{}: {y}, not {want}", kernel.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn kernel_set_names_round_trip_and_errors_list_what_can_run() {
+    for set in KernelSet::available() {
+        assert_eq!(set.name().parse(), Ok(set));
+    }
+    let err = "sse9"
+        .parse::<KernelSet>()
+        .expect_err("no such set")
+        .to_string();
+    assert!(err.contains("sse9") && err.contains("scalar"), "{err}");
+    for set in KernelSet::ALL.into_iter().filter(|s| !s.is_available()) {
+        let err = set.name().parse::<KernelSet>().expect_err("unavailable");
+        assert_eq!(err, KernelSetError::Unavailable { set });
+    }
+    assert!(KernelSet::best().is_available());
+}
+
+#[test]
+fn threads_fill_disjoint_pieces_of_activations() {
+    let (k, cols) = (96, 4);
+    let x: Vec<f32> = (0..k * cols).map(|i| (i as f32 * 0.37).sin()).collect();
+    let ops = float_ops(KernelSet::best());
+    let mut whole = QActs::new(cols, k);
+    for col in 0..cols {
+        whole.set_column(ops, col, &x[col * k..][..k]);
+    }
+    let mut pieces = QActs::new(cols, k);
+    let writer = pieces.writer();
+    std::thread::scope(|scope| {
+        for col in 0..cols {
+            for start in (0..k).step_by(32) {
+                let x = &x[col * k + start..][..32];
+                // SAFETY: each thread has its own 32 elements.
+                scope.spawn(move || unsafe { writer.quantise(ops, col, start, x) });
+            }
+        }
+    });
+    for col in 0..cols {
+        assert_eq!(whole.qs(col), pieces.qs(col));
+        assert_eq!(whole.d(col), pieces.d(col));
+        assert_eq!(whole.s32(col), pieces.s32(col));
+        assert_eq!(whole.s16(col), pieces.s16(col));
+        assert_eq!(whole.qs(col).as_ptr() as usize % 64, 0);
+    }
+}

@@ -1,0 +1,3 @@
+//! placeholder
+use super::snapshot::{Recommendation, Snapshot};
+#[derive(Default)] pub(super) struct Advice {}
