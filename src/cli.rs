@@ -55,28 +55,10 @@ pub struct EngineArgs {
     pub chunk: Option<usize>,
     /// How matrix rows are given to threads: dynamic or static [default: dynamic].
     #[arg(long, value_name = "HOW")]
-    pub schedule: Option<ScheduleArg>,
+    pub schedule: Option<Schedule>,
     /// Bind every thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
-}
-
-/// [`Schedule`] as a flag.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum ScheduleArg {
-    /// Small pieces, taken by whoever is free.
-    Dynamic,
-    /// Equal shares.
-    Static,
-}
-
-impl From<ScheduleArg> for Schedule {
-    fn from(s: ScheduleArg) -> Self {
-        match s {
-            ScheduleArg::Dynamic => Self::Dynamic,
-            ScheduleArg::Static => Self::Static,
-        }
-    }
 }
 
 /// How the next token is chosen.

@@ -5,7 +5,9 @@ use crate::cli::{DashboardArgs, Format};
 use anyhow::bail;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
-use cbtop::profiler::{Clock, probe};
+use cbtop::engine::config::cpus;
+use cbtop::profiler::probe::{self, Bandwidth};
+use cbtop::profiler::Clock;
 use cbtop::session::snapshot::{RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::tui;
@@ -45,14 +47,16 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     let (mut config, explicit) = setup::config(&args.engine, loaded)?;
     let demo = args.model.is_none();
     let mut clock = Clock::calibrated();
-    let mut bandwidth = None;
+    let bandwidth;
     if args.deterministic {
         clock = Clock::modelled();
         (config.kernels, config.threads) = (KernelSet::Scalar, 1);
-        bandwidth = Some(MODELLED_GBPS);
-    } else if args.headless || !demo || args.recommend {
-        let measured = probe::read_bandwidth(&[config.threads]);
-        bandwidth = measured.first().map(|b| b.gbps);
+        bandwidth = vec![Bandwidth {
+            threads: 1,
+            gbps: MODELLED_GBPS,
+        }];
+    } else {
+        bandwidth = probe::read_bandwidth(&probe_counts(config.threads));
     }
     let prompt = args.prompt.clone().unwrap_or_else(|| if demo { DEMO_PROMPT } else { PROMPT }.into());
     Ok(Options {
@@ -65,8 +69,16 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         endless: args.endless || (demo && !args.headless),
         pace: args.pace.or((demo && !args.headless).then_some(DEMO_PACE)).filter(|p| *p > 0),
         clock,
-        read_bandwidth_gbps: bandwidth,
+        bandwidth,
     })
+}
+
+/// Thread counts whose bandwidth the rules compare: the one in use, one, and every CPU.
+fn probe_counts(threads: usize) -> Vec<usize> {
+    let mut counts = vec![1, threads, cpus()];
+    counts.sort_unstable();
+    counts.dedup();
+    counts
 }
 
 fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCode> {

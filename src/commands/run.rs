@@ -25,7 +25,7 @@ pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             endless: false,
             pace: None,
             clock: Clock::calibrated(),
-            read_bandwidth_gbps: None,
+            bandwidth: Vec::new(),
         },
     )?;
     while !session.is_over() && session.generated() < args.tokens {

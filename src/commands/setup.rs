@@ -33,7 +33,7 @@ pub fn config(args: &EngineArgs, loaded: &Loaded) -> anyhow::Result<(Config, BTr
     let mut explicit = BTreeSet::new();
     config.kernels = kernels(&args.backend)?;
     if args.backend != "auto" {
-        explicit.insert("kernels");
+        explicit.insert("backend");
     }
     let mut set = |name, value: Option<usize>, knob: &mut usize| {
         if let Some(value) = value {
@@ -46,12 +46,12 @@ pub fn config(args: &EngineArgs, loaded: &Loaded) -> anyhow::Result<(Config, BTr
     set("chunk", args.chunk, &mut config.chunk);
     config.chunk = if args.chunk.is_some() { config.chunk } else { config.chunk.min(config.n_ctx.max(1)) };
     if let Some(ty) = args.kv_type {
-        explicit.insert("kv_type");
+        explicit.insert("kv-type");
         config.kv_type = ty;
     }
     if let Some(how) = args.schedule {
         explicit.insert("schedule");
-        config.schedule = how.into();
+        config.schedule = how;
     }
     if args.pin {
         explicit.insert("pin");

@@ -61,6 +61,28 @@ pub enum Schedule {
     Dynamic,
 }
 
+impl Schedule {
+    /// Name as in flags and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Dynamic => "dynamic",
+        }
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "static" => Ok(Self::Static),
+            "dynamic" => Ok(Self::Dynamic),
+            _ => Err(format!("schedule '{s}' does not exist; these do: dynamic, static")),
+        }
+    }
+}
+
 /// Knobs of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {

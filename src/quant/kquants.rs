@@ -25,7 +25,7 @@ fn scales_mins_k4(b: &[u8]) -> ([u8; 8], [u8; 8]) {
 }
 
 /// The sixteen scales, each -32..32, that Q3_K packs into 12 bytes.
-pub(crate) fn q3_k_scales(b: &[u8]) -> [i8; 16] {
+fn q3_k_scales(b: &[u8]) -> [i8; 16] {
     std::array::from_fn(|j| {
         let low = if j < 8 { b[j] & 15 } else { b[j - 8] >> 4 };
         let high = (b[8 + j % 4] >> (2 * (j / 4))) & 3;

@@ -9,7 +9,6 @@ mod kquants;
 mod legacy;
 
 pub(crate) use iq4::VALUES as IQ4_VALUES;
-pub(crate) use kquants::q3_k_scales;
 pub use legacy::{quantise_q4_0, quantise_q4_1, quantise_q5_0, quantise_q5_1, quantise_q8_0};
 
 use crate::gguf::GgmlType;

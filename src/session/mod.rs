@@ -4,6 +4,7 @@
 //! taking [`snapshot::Command`]s. A slow reader misses frames, it never delays a token.
 
 mod advice;
+mod faults;
 pub mod load;
 mod publish;
 mod run;
@@ -54,8 +55,12 @@ fn drive(session: &mut Session, commands: &Receiver<Command>, frames: &watch::Se
             commands.recv_timeout(next_token.saturating_duration_since(Instant::now()))
         };
         let obeyed = match order {
-            Ok(command) if !session.obey(command) => return,
-            Ok(_) => true,
+            Ok(command) => {
+                if !session.obey(command) {
+                    return;
+                }
+                true
+            }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => return,
         };

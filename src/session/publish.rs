@@ -33,16 +33,18 @@ pub fn model_info(loaded: &Loaded) -> ModelInfo {
 
 /// Facts about the machine; with modelled time nothing of it may show, so that frames are the same everywhere.
 pub fn machine_info(options: &Options) -> MachineInfo {
+    let threads = options.config.threads as u32;
+    let read_bandwidth_gbps = options.bandwidth.iter().find(|b| b.threads == threads).map(|b| b.gbps);
     if options.clock.is_modelled() {
         return MachineInfo {
             cpu: "modelled machine".into(),
             cpus: 1,
             isa: "modelled".into(),
             memory_bytes: 0,
-            read_bandwidth_gbps: options.read_bandwidth_gbps,
+            read_bandwidth_gbps,
         };
     }
-    os::machine_info(isa_name(KernelSet::best()), options.read_bandwidth_gbps)
+    os::machine_info(isa_name(KernelSet::best()), read_bandwidth_gbps)
 }
 
 fn isa_name(set: KernelSet) -> &'static str {
@@ -84,7 +86,7 @@ impl Session {
     }
 
     pub(super) fn roof(&self) -> Roof {
-        Roof::probed(self.options.read_bandwidth_gbps)
+        Roof::probed(self.machine.read_bandwidth_gbps)
     }
 
     fn engine_info(&self) -> EngineInfo {
@@ -109,7 +111,7 @@ impl Session {
             kv_bytes: self.engine.kv_bytes(),
             kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.past() as u64,
             scratch_bytes: self.engine.scratch_bytes(),
-            minor_faults_last_step: self.faults_last_step,
+            minor_faults_last_step: self.faults.minor_last_step(),
             ..MemoryInfo::default()
         };
         if !self.options.clock.is_modelled() {

@@ -1,12 +1,14 @@
 //! One session: a prompt running on an engine, step by step, under commands. No threads and no channels here.
 
-use super::advice::Advice;
+use super::advice::{Advice, Surroundings};
+use super::faults::StepFaults;
 use super::load::Loaded;
 use super::snapshot::{Command, GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
 use crate::engine::{Config, Engine, EngineError, Logits, Progress, StepKind};
 use crate::model::Model;
-use crate::profiler::os::{FaultCounter, OsSampler};
+use crate::profiler::os::OsSampler;
+use crate::profiler::probe::Bandwidth;
 use crate::profiler::rates::RateMeter;
 use crate::profiler::stats::Aggregate;
 use crate::profiler::{Clock, StepRecorder};
@@ -37,8 +39,8 @@ pub struct Options {
     pub pace: Option<u32>,
     /// Clock of the profiler.
     pub clock: Clock,
-    /// Read bandwidth of the machine, GB/s, if probed.
-    pub read_bandwidth_gbps: Option<f64>,
+    /// Read bandwidth of the machine by thread count, as far as it was probed.
+    pub bandwidth: Vec<Bandwidth>,
 }
 
 /// Why a session cannot start or go on.
@@ -90,8 +92,8 @@ pub struct Session {
     pub(super) model_info: Arc<ModelInfo>,
     pub(super) machine: Arc<MachineInfo>,
     pub(super) os: OsSampler,
-    faults: Option<FaultCounter>,
-    pub(super) faults_last_step: Option<u64>,
+    pub(super) surroundings: Surroundings,
+    pub(super) faults: StepFaults,
     pub(super) prompt_ids: Vec<u32>,
     stream: StreamDecoder<Arc<Tokenizer>>,
     pub(super) tokens: VecDeque<GeneratedToken>,
@@ -121,8 +123,8 @@ impl Session {
             model_info: Arc::new(super::publish::model_info(&loaded)),
             machine: Arc::new(super::publish::machine_info(&options)),
             os: OsSampler::new(Duration::from_millis(200)),
-            faults: FaultCounter::open().filter(|_| !options.clock.is_modelled()),
-            faults_last_step: None,
+            surroundings: Surroundings::new(options.bandwidth.clone()),
+            faults: StepFaults::new(!options.clock.is_modelled()),
             prompt_ids,
             stream: StreamDecoder::new(Arc::clone(&loaded.tokenizer)),
             tokens: VecDeque::new(),
@@ -279,17 +281,10 @@ impl Session {
         let (us, bytes) = (record.wall_us(), record.bytes());
         self.stats.add_step(record);
         self.rates.decode(us, bytes);
-        self.count_faults();
+        self.faults.step();
         let text = self.accept(choice, us);
         self.follow_measurement(us);
         Ok(text)
-    }
-
-    fn count_faults(&mut self) {
-        // Read after every step, so the difference is that step's (and of what ran beside it).
-        let now = self.faults.as_ref().and_then(FaultCounter::read);
-        let before = self.advice.swap_faults(now);
-        self.faults_last_step = now.zip(before).map(|(n, b)| n.minor.saturating_sub(b.minor));
     }
 
     /// Takes a sampled token into the run.
@@ -322,6 +317,10 @@ impl Session {
 
     fn end_run(&mut self, reason: &'static str) {
         self.phase = Phase::Finished { reason };
+        if self.measurement_needs_more() {
+            self.start_run();
+            return;
+        }
         // A token limit is a wish to stop; the other two are where an endless run turns round.
         if self.options.endless && reason != "token limit" {
             self.start_run();
@@ -329,8 +328,32 @@ impl Session {
         }
     }
 
+    /// Goes on if paused.
+    pub(super) fn resume(&mut self) {
+        self.leave_token();
+        self.gate = Gate::Running;
+    }
+
+    /// Times of this run's decoded tokens that the meter still holds, newest last, microseconds.
+    pub(super) fn run_times(&self) -> impl DoubleEndedIterator<Item = f64> + use<> {
+        let decoded = self.generated.saturating_sub(1).min(self.rates.tokens()) as usize;
+        let recent: Vec<f64> = self.rates.recent_us().collect();
+        let skip = recent.len().saturating_sub(decoded);
+        recent.into_iter().skip(skip)
+    }
+
+    /// Time the engine takes for the prompt, microseconds; it must have an empty cache and keeps the prompt in it.
+    pub(super) fn time_prefill(&mut self) -> Result<f64, EngineError> {
+        let mut us = 0.0;
+        for chunk in self.prompt_ids.chunks(self.options.config.chunk) {
+            self.engine.step(chunk, Logits::Last, StepKind::Prefill)?;
+            us += self.engine.observer().last().wall_us();
+        }
+        Ok(us)
+    }
+
     /// The prompt again, on an empty cache; statistics stay.
-    fn start_run(&mut self) {
+    pub(super) fn start_run(&mut self) {
         self.engine.truncate(0);
         self.sampler.reset();
         self.stream.flush();
@@ -445,6 +468,7 @@ impl Session {
         }
         self.engine = engine;
         self.options.config = config;
+        self.machine = Arc::new(super::publish::machine_info(&self.options));
         Ok(())
     }
 }

@@ -125,12 +125,7 @@ impl AbTest {
                 with_tok_s: o.after_tok_s,
                 without_tok_s: o.before_tok_s,
             },
-            Some(o) => RecommendationStatus::Applied {
-                before_tok_s: o.before_tok_s,
-                after_tok_s: o.after_tok_s,
-                spread: o.spread,
-                significant: o.significant(),
-            },
+            Some(o) => o.applied(),
             None if self.undone => RecommendationStatus::Open,
             None => {
                 let skipped = WARM_UP - self.to_skip;
@@ -158,7 +153,7 @@ fn usable(us: f64) -> bool {
 
 impl Outcome {
     /// `None` when a side is empty. Times are microseconds, finite and positive.
-    fn of(before: &[f64], after: &[f64]) -> Option<Self> {
+    pub fn of(before: &[f64], after: &[f64]) -> Option<Self> {
         let before_us = quantile(&mut before.to_vec(), 0.5)?;
         let after_us = quantile(&mut after.to_vec(), 0.5)?;
         // Rates are inverse times: after / before in rates is before / after in times.
@@ -172,6 +167,16 @@ impl Outcome {
             after_tok_s: 1e6 / after_us,
             spread: range / quantile(&mut ratios, 0.5)?,
         })
+    }
+
+    /// For a recommendation whose change is in force.
+    pub fn applied(&self) -> RecommendationStatus {
+        RecommendationStatus::Applied {
+            before_tok_s: self.before_tok_s,
+            after_tok_s: self.after_tok_s,
+            spread: self.spread,
+            significant: self.significant(),
+        }
     }
 
     /// Rate after over rate before.

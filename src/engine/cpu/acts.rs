@@ -127,14 +127,19 @@ impl QActs {
     }
 
     /// Where the kernels read column `col` from.
-    pub(super) fn column(&self, col: usize) -> Column {
-        let at = self.at(col);
-        Column {
-            q: self.qs.as_flattened_bytes()[at..].as_ptr(),
-            d: self.d[at / 32..].as_ptr(),
-            s32: self.s32[at / 32..].as_ptr(),
-            s16: self.s16[at / 16..].as_ptr(),
-        }
+    ///
+    /// # Safety
+    /// `col` must be a column of the shape.
+    #[inline(always)]
+    pub(super) unsafe fn column(&self, col: usize) -> Column {
+        let start = Column {
+            q: self.qs.as_ptr().cast(),
+            d: self.d.as_ptr(),
+            s32: self.s32.as_ptr(),
+            s16: self.s16.as_ptr(),
+        };
+        // SAFETY: the caller names a column, and all of them fit the buffers.
+        unsafe { start.offset(col * self.stride) }
     }
 }
 

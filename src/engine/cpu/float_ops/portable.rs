@@ -272,7 +272,7 @@ fn silu<A: Arith>(x: f32) -> f32 {
 /// `x / 2 (1 + tanh u)`, written as the logistic function of `2 u`, which loses no digits.
 #[inline(always)]
 fn gelu<A: Arith>(x: f32) -> f32 {
-    const TWICE: f32 = 2.0 * 0.797_884_56;
+    const TWICE: f32 = 2.0 * 0.797_884_6;
     let u = x * A::fma(0.044_715 * x, x, 1.0);
     x / (1.0 + exp::<A>(-TWICE * u))
 }

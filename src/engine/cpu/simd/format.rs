@@ -76,10 +76,27 @@ pub(super) unsafe fn sum8(v: __m256) -> f32 {
     }
 }
 
-/// Lane `J` of `v` in every lane, by way of memory: on AVX2 machines a broadcast load costs no
-/// shuffle, and shuffles are what these loops run out of.
-#[inline(always)]
-pub(super) unsafe fn splat(v: &[f32; 8], j: usize) -> __m256 {
-    // SAFETY: AVX2 by the caller.
-    unsafe { _mm256_broadcast_ss(&v[j]) }
+/// Eight scales in memory, each to be broadcast to a whole vector by [`Splats::at`].
+///
+/// On AVX2 machines a broadcast load costs no shuffle, and shuffles are what these loops run out of.
+pub(super) struct Splats([f32; 8]);
+
+impl Splats {
+    #[inline(always)]
+    pub(super) unsafe fn new(v: __m256) -> Self {
+        let mut lanes = [0.0; 8];
+        // SAFETY: AVX2 by the caller.
+        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), v) };
+        // SAFETY: no instructions; only keeps the compiler from undoing the trip through memory.
+        unsafe {
+            std::arch::asm!("/* {} */", in(reg) &raw const lanes, options(nostack, preserves_flags))
+        };
+        Self(lanes)
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn at(&self, j: usize) -> __m256 {
+        // SAFETY: AVX2 by the caller.
+        unsafe { _mm256_broadcast_ss(&self.0[j]) }
+    }
 }

@@ -1,9 +1,8 @@
 //! The 256-element formats: the k-quants.
 
-use super::format::{Format, each8, half, load128, load256, splat, sum8};
+use super::format::{Format, Splats, each8, half, load128, load256, sum8};
 use super::isa::Isa;
 use crate::engine::cpu::acts::Column;
-use crate::quant::q3_k_scales;
 use std::arch::x86_64::*;
 
 /// Formats with a scale, and perhaps a minimum, for each 32 of 256 elements.
@@ -33,16 +32,12 @@ unsafe fn dot32<F: By32, I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
             if F::MIN {
                 mins = _mm256_fmadd_ps(min, _mm256_loadu_ps(x.s32), mins);
             }
-            let mut scales = [0.0f32; 8];
-            _mm256_storeu_ps(
-                scales.as_mut_ptr(),
-                _mm256_mul_ps(scale, _mm256_loadu_ps(x.d)),
-            );
+            let scales = Splats::new(_mm256_mul_ps(scale, _mm256_loadu_ps(x.d)));
             each8!(J => {
                 let q = F::quants::<J>(w);
                 let x = load256(x.q.add(32 * J).cast());
                 let dot = if F::SIGNED { I::dot_signed(q, x) } else { I::dot(q, x) };
-                acc[J % 2] = _mm256_fmadd_ps(splat(&scales, J), _mm256_cvtepi32_ps(dot), acc[J % 2]);
+                acc[J % 2] = _mm256_fmadd_ps(scales.at(J), _mm256_cvtepi32_ps(dot), acc[J % 2]);
             });
         }
         sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins))
@@ -63,16 +58,12 @@ unsafe fn dot16<F: By16>(w: *const u8, x: Column, k: usize) -> f32 {
             let low = _mm256_mul_ps(low, _mm256_loadu_ps(x.s16));
             let both = _mm256_fmadd_ps(high, _mm256_loadu_ps(x.s16.add(8)), low);
             mins = _mm256_fmadd_ps(_mm256_set1_ps(dmin), both, mins);
-            let mut scales = [0.0f32; 8];
-            _mm256_storeu_ps(
-                scales.as_mut_ptr(),
-                _mm256_mul_ps(_mm256_set1_ps(d), _mm256_loadu_ps(x.d)),
-            );
+            let scales = Splats::new(_mm256_mul_ps(_mm256_set1_ps(d), _mm256_loadu_ps(x.d)));
             each8!(J => {
                 let pairs = _mm256_maddubs_epi16(F::quants::<J>(w), load256(x.q.add(32 * J).cast()));
                 // The integer scale takes the place of the ones that `vpmaddwd` would need anyway.
                 let dot = _mm256_madd_epi16(pairs, halves::<J>(scale));
-                acc[J % 2] = _mm256_fmadd_ps(splat(&scales, J), _mm256_cvtepi32_ps(dot), acc[J % 2]);
+                acc[J % 2] = _mm256_fmadd_ps(scales.at(J), _mm256_cvtepi32_ps(dot), acc[J % 2]);
             });
         }
         sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins))
@@ -172,7 +163,7 @@ unsafe fn pairs<const J: usize>(w: *const u8) -> __m256i {
 unsafe fn nibbles<const J: usize>(w: *const u8) -> __m256i {
     unsafe {
         let v = load256(w.add(J / 2 * 32));
-        if J % 2 == 0 {
+        if J.is_multiple_of(2) {
             bits::<0>(v, 15)
         } else {
             bits::<4>(v, 15)
@@ -273,9 +264,18 @@ impl By16 for Q3K {
     #[inline(always)]
     unsafe fn scales16(w: *const u8) -> (__m128i, f32, __m128i, f32) {
         unsafe {
-            let packed = std::slice::from_raw_parts(w.add(96), 12);
-            let scales = q3_k_scales(packed);
-            let scales = load128(scales.as_ptr().cast());
+            let word = |i: usize| w.add(96 + 4 * i).cast::<u32>().read_unaligned();
+            let (first, second, high) = (word(0), word(1), word(2));
+            let low = _mm_setr_epi32(
+                first as i32,
+                second as i32,
+                (first >> 4) as i32,
+                (second >> 4) as i32,
+            );
+            let high = _mm_srlv_epi32(_mm_set1_epi32(high as i32), _mm_setr_epi32(0, 2, 4, 6));
+            let low = _mm_and_si128(low, _mm_set1_epi8(15));
+            let high = _mm_slli_epi16::<4>(_mm_and_si128(high, _mm_set1_epi8(3)));
+            let scales = _mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32));
             let d = half(w.add(108));
             (scales, d, scales, -4.0 * d)
         }

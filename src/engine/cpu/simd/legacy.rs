@@ -1,92 +1,131 @@
 //! The 32-element formats, and the 4-bit non-linear ones.
 
-use super::format::{Format, each8, half, load128, load256, splat, sum8};
+use super::format::{Format, Splats, each8, half, load128, load256, sum8};
 use super::isa::Isa;
 use super::kquants::{By32, dot_by32, format, store_by32};
 use crate::engine::cpu::acts::Column;
 use crate::quant::IQ4_VALUES;
 use std::arch::x86_64::*;
 
-/// Where a 32-element format keeps its numbers.
+/// Formats with a scale, and perhaps a minimum, in every block of 32 elements.
 trait Block: Format {
-    /// Eight scales and minimums of eight blocks from `w` on.
-    unsafe fn scales_of_8(w: *const u8) -> (__m256, __m256);
+    /// Scales and minimums of the `N` blocks from `w` on, 4 or 8; zero in the lanes above.
+    unsafe fn scales_of<const N: usize>(w: *const u8) -> (__m256, __m256);
 }
 
-/// Eight blocks at a time, so that their scales are converted together; then one at a time.
+/// Running sums of a dot product.
+#[derive(Clone, Copy)]
+struct Sums {
+    acc: [__m256; 2],
+    mins: __m256,
+}
+
+/// `N` blocks whose scales are converted together.
+#[inline(always)]
+unsafe fn blocks<F: Block, I: Isa, const N: usize>(
+    w: *const u8,
+    x: Column,
+    mut sums: Sums,
+) -> Sums {
+    let load = |p: *const f32| {
+        if N == 8 {
+            _mm256_loadu_ps(p)
+        } else {
+            _mm256_zextps128_ps256(_mm_loadu_ps(p))
+        }
+    };
+    let (scale, min) = F::scales_of::<N>(w);
+    if F::MIN {
+        sums.mins = _mm256_fmadd_ps(min, load(x.s32), sums.mins);
+    }
+    let scales = Splats::new(_mm256_mul_ps(scale, load(x.d)));
+    each8!(J => {
+        if J < N {
+            let q = F::quants::<0>(w.add(J * F::BYTES));
+            let dot = product::<F, I>(q, load256(x.q.add(32 * J).cast()));
+            sums.acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, sums.acc[J % 2]);
+        }
+    });
+    sums
+}
+
+#[inline(always)]
+unsafe fn product<F: Format, I: Isa>(q: __m256i, x: __m256i) -> __m256 {
+    _mm256_cvtepi32_ps(if F::SIGNED {
+        I::dot_signed(q, x)
+    } else {
+        I::dot(q, x)
+    })
+}
+
+/// Eight blocks at a time, then four, then one.
 #[inline(always)]
 unsafe fn dot_blocks<F: Block, I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
-    unsafe {
-        let mut acc = [_mm256_setzero_ps(); 2];
-        let mut mins = _mm256_setzero_ps();
-        let mut at = 0;
-        while at + 256 <= k {
-            let w = w.add(at / 32 * F::BYTES);
-            let x = x.offset(at);
-            super::prefetch::<F>(w);
-            let (scale, min) = F::scales_of_8(w);
-            if F::MIN {
-                mins = _mm256_fmadd_ps(min, _mm256_loadu_ps(x.s32), mins);
-            }
-            let mut scales = [0.0f32; 8];
-            _mm256_storeu_ps(
-                scales.as_mut_ptr(),
-                _mm256_mul_ps(scale, _mm256_loadu_ps(x.d)),
-            );
-            each8!(J => {
-                let q = F::quants::<0>(w.add(J * F::BYTES));
-                let x = load256(x.q.add(32 * J).cast());
-                let dot = if F::SIGNED { I::dot_signed(q, x) } else { I::dot(q, x) };
-                acc[J % 2] = _mm256_fmadd_ps(splat(&scales, J), _mm256_cvtepi32_ps(dot), acc[J % 2]);
-            });
-            at += 256;
-        }
-        let mut rest = 0.0;
-        while at < k {
-            let w = w.add(at / 32 * F::BYTES);
-            let x = x.offset(at);
-            let (mut scale, mut min) = (0.0, 0.0);
-            F::scales(w, &mut scale, &mut min);
-            let q = F::quants::<0>(w);
-            let xq = load256(x.q.cast());
-            let dot = if F::SIGNED {
-                I::dot_signed(q, xq)
-            } else {
-                I::dot(q, xq)
-            };
-            let d = _mm256_set1_ps(scale * *x.d);
-            acc[0] = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc[0]);
-            if F::MIN {
-                rest += min * *x.s32;
-            }
-            at += 32;
-        }
-        rest + sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins))
+    let zero = _mm256_setzero_ps();
+    let mut sums = Sums {
+        acc: [zero; 2],
+        mins: zero,
+    };
+    let mut at = 0;
+    while at + 256 <= k {
+        let w = w.add(at / 32 * F::BYTES);
+        super::prefetch::<F>(w);
+        sums = blocks::<F, I, 8>(w, x.offset(at), sums);
+        at += 256;
     }
+    if at + 128 <= k {
+        sums = blocks::<F, I, 4>(w.add(at / 32 * F::BYTES), x.offset(at), sums);
+        at += 128;
+    }
+    let mut rest = 0.0;
+    while at < k {
+        let w = w.add(at / 32 * F::BYTES);
+        let x = x.offset(at);
+        let (mut scale, mut min) = (0.0, 0.0);
+        F::scales(w, &mut scale, &mut min);
+        let dot = product::<F, I>(F::quants::<0>(w), load256(x.q.cast()));
+        sums.acc[0] = _mm256_fmadd_ps(_mm256_set1_ps(scale * *x.d), dot, sums.acc[0]);
+        if F::MIN {
+            rest += min * *x.s32;
+        }
+        at += 32;
+    }
+    rest + sum8(_mm256_add_ps(
+        _mm256_add_ps(sums.acc[0], sums.acc[1]),
+        sums.mins,
+    ))
 }
 
-/// The 16-bit words at `w`, `w + STRIDE`, ... of eight blocks.
+/// The 16-bit words at `w`, `w + STRIDE`, ... of `N` blocks, then zeros.
 #[inline(always)]
-unsafe fn words8<const STRIDE: usize>(w: *const u8) -> __m128i {
-    unsafe {
-        let at = |i: usize| w.add(i * STRIDE).cast::<i16>().read_unaligned();
-        _mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
-    }
+unsafe fn words<const STRIDE: usize, const N: usize>(w: *const u8) -> __m128i {
+    let at = |i: usize| {
+        if i < N {
+            w.add(i * STRIDE).cast::<i16>().read_unaligned()
+        } else {
+            0
+        }
+    };
+    _mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
 }
 
-/// `d` and `m` of eight blocks that start with the two.
+/// `d` and `m` of `N` blocks that start with the two.
 #[inline(always)]
-unsafe fn both8<const STRIDE: usize>(w: *const u8) -> (__m256, __m256) {
-    unsafe {
-        let at = |i: usize| w.add(i * STRIDE).cast::<i32>().read_unaligned();
-        // 0 1 4 5 and 2 3 6 7, so that the two in-lane shuffles below leave the blocks in order.
-        let a = _mm256_cvtph_ps(_mm_setr_epi32(at(0), at(1), at(4), at(5)));
-        let b = _mm256_cvtph_ps(_mm_setr_epi32(at(2), at(3), at(6), at(7)));
-        (
-            _mm256_shuffle_ps::<0x88>(a, b),
-            _mm256_shuffle_ps::<0xdd>(a, b),
-        )
-    }
+unsafe fn both<const STRIDE: usize, const N: usize>(w: *const u8) -> (__m256, __m256) {
+    let at = |i: usize| {
+        if i < N {
+            w.add(i * STRIDE).cast::<i32>().read_unaligned()
+        } else {
+            0
+        }
+    };
+    // 0 1 4 5 and 2 3 6 7, so that the two in-lane shuffles below leave the blocks in order.
+    let a = _mm256_cvtph_ps(_mm_setr_epi32(at(0), at(1), at(4), at(5)));
+    let b = _mm256_cvtph_ps(_mm_setr_epi32(at(2), at(3), at(6), at(7)));
+    (
+        _mm256_shuffle_ps::<0x88>(a, b),
+        _mm256_shuffle_ps::<0xdd>(a, b),
+    )
 }
 
 /// Sixteen bytes of nibbles: low ones in the low half, high ones in the high half.
@@ -151,36 +190,39 @@ macro_rules! block {
         }
         impl Block for $name {
             #[inline(always)]
-            unsafe fn scales_of_8($w: *const u8) -> (__m256, __m256) {
+            unsafe fn scales_of<const N: usize>($w: *const u8) -> (__m256, __m256) {
                 unsafe { $eight }
             }
         }
     };
 }
 
-/// Scales of eight blocks whose minimum is `factor` times the scale.
+/// Scales of `N` blocks whose minimum is `factor` times the scale.
 #[inline(always)]
-unsafe fn offset8<const STRIDE: usize>(w: *const u8, factor: f32) -> (__m256, __m256) {
+unsafe fn offset<const STRIDE: usize, const N: usize>(
+    w: *const u8,
+    factor: f32,
+) -> (__m256, __m256) {
     unsafe {
-        let d = _mm256_cvtph_ps(words8::<STRIDE>(w));
+        let d = _mm256_cvtph_ps(words::<STRIDE, N>(w));
         (d, _mm256_mul_ps(d, _mm256_set1_ps(factor)))
     }
 }
 
 block!(Q4_0, 18, signed false, min true, run 8, |w| nibbles(w.add(2)),
-    scales (half(w), -8.0 * half(w)), offset8::<18>(w, -8.0));
+    scales (half(w), -8.0 * half(w)), offset::<18, N>(w, -8.0));
 block!(Q4_1, 20, signed false, min true, run 8, |w| nibbles(w.add(4)),
-    scales (half(w), half(w.add(2))), both8::<20>(w));
+    scales (half(w), half(w.add(2))), both::<20, N>(w));
 block!(Q5_0, 22, signed false, min true, run 4,
     |w| _mm256_or_si256(nibbles(w.add(6)), sixteens(w.add(2))),
-    scales (half(w), -16.0 * half(w)), offset8::<22>(w, -16.0));
+    scales (half(w), -16.0 * half(w)), offset::<22, N>(w, -16.0));
 block!(Q5_1, 24, signed false, min true, run 4,
     |w| _mm256_or_si256(nibbles(w.add(8)), sixteens(w.add(4))),
-    scales (half(w), half(w.add(2))), both8::<24>(w));
+    scales (half(w), half(w.add(2))), both::<24, N>(w));
 block!(Q8_0, 34, signed true, min false, run 1, |w| load256(w.add(2)),
-    scales (half(w), 0.0), offset8::<34>(w, 0.0));
+    scales (half(w), 0.0), offset::<34, N>(w, 0.0));
 block!(Iq4Nl, 18, signed true, min false, run 1, |w| levels(w.add(2)),
-    scales (half(w), 0.0), offset8::<18>(w, 0.0));
+    scales (half(w), 0.0), offset::<18, N>(w, 0.0));
 
 format!(Iq4Xs, dot_by32::<Self, I>, store_by32, 136, sub 32, signed true, min false, run 1,
     |J, w| levels(w.add(8 + 16 * J)));
