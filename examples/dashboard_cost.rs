@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         endless: true,
         pace: None,
         clock: Clock::calibrated(),
-        read_bandwidth_gbps: None,
+        bandwidth: Vec::new(),
     };
     println!("{}, {} threads, {window:?} a side", loaded.name(), options.config.threads);
     let mut bare = Bare::new(&loaded, &options)?;

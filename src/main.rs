@@ -11,7 +11,7 @@ use std::process::ExitCode;
 const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::parse_from(commands::bench::long_flags(std::env::args_os()));
     match commands::run(cli) {
         Ok(code) => code,
         // `| head` closed the output: it has seen what it wanted.

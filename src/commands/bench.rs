@@ -9,9 +9,9 @@ mod print;
 mod record;
 mod utc;
 
-use crate::cli::ScheduleArg;
 use anyhow::Context;
 use cbtop::engine::KvType;
+use cbtop::engine::config::Schedule;
 use cbtop::model::Model;
 use cbtop::session::{Source, load};
 use clap::Args;
@@ -65,8 +65,8 @@ pub struct BenchArgs {
     #[arg(long, alias = "kernels", value_name = "KERNELS", value_delimiter = ',', default_value = "auto")]
     pub backend: Vec<String>,
     /// How matrix rows are given to threads [default: dynamic].
-    #[arg(long, value_enum, value_name = "HOW")]
-    pub schedule: Option<ScheduleArg>,
+    #[arg(long, value_name = "HOW")]
+    pub schedule: Option<Schedule>,
     /// Bind every thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,

@@ -124,7 +124,7 @@ impl Plan {
                             kernels,
                             kv_type,
                             chunk,
-                            schedule: args.schedule.map_or(Schedule::Dynamic, Into::into),
+                            schedule: args.schedule.unwrap_or(Schedule::Dynamic),
                             pin: args.pin,
                         }));
                     }

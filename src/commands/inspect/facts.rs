@@ -2,8 +2,8 @@
 
 use super::escape;
 use anyhow::Context;
-use cbtop::engine::Config;
-use cbtop::engine::cpu::exec::scratch_bytes;
+use cbtop::engine::{Config, EngineError};
+use cbtop::engine::cpu::exec::Executor;
 use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::engine::cpu::{KernelSet, mat_kernel};
 use cbtop::gguf::{Array, GgmlType, Gguf, Value};
@@ -179,7 +179,7 @@ impl Facts {
             shape: Hparams::from_gguf(gguf).ok().map(|hp| Shape::new(&hp)),
             can_run: refusals.is_empty(),
             refusals,
-            memory: run.map(|(m, c)| Memory::new(m, c, weight_bytes)),
+            memory: run.map(|(m, c)| Memory::new(m, c, weight_bytes)).transpose()?,
             read_per_token: run.map(|(m, c)| ReadPerToken::new(m, c)),
             types: type_totals(gguf),
             metadata: gguf.metadata().map(|(k, v)| Entry::new(k, v)).collect(),
@@ -261,10 +261,10 @@ impl Shape {
 }
 
 impl Memory {
-    fn new(model: &Model, c: &Config, weights_bytes: u64) -> Self {
+    fn new(model: &Model, c: &Config, weights_bytes: u64) -> Result<Self, EngineError> {
         let kv_bytes = bytes_per_token(&model.hparams, c.kv_type).saturating_mul(c.n_ctx as u64);
-        let buffer_bytes = scratch_bytes(model, c);
-        Self {
+        let buffer_bytes = buffer_bytes(model, c)?;
+        Ok(Self {
             context: c.n_ctx,
             threads: c.threads,
             weights_bytes,
@@ -273,8 +273,32 @@ impl Memory {
             buffer_bytes,
             total_bytes: weights_bytes.saturating_add(kv_bytes).saturating_add(buffer_bytes),
             available_bytes: os::memory_available_bytes(),
-        }
+        })
     }
+}
+
+/// Bytes of the engine's activation buffers under `c`, without allocating them.
+///
+/// Their size is linear in the chunk, in the threads and in the context (in lines of 16 floats), so engines of the
+/// smallest size say what one of any size takes.
+fn buffer_bytes(model: &Model, c: &Config) -> Result<u64, EngineError> {
+    const LINE: usize = 16;
+    let of = |chunk, threads, lines| {
+        let small = Config {
+            chunk,
+            threads,
+            n_ctx: lines * LINE,
+            logit_rows: 1,
+            ..c.clone()
+        };
+        Executor::new(model, &small).map(|e| e.scratch_bytes())
+    };
+    let least = of(1, 1, 1)?;
+    let per_token = of(2, 1, 1)? - least;
+    let per_thread = of(1, 2, 1)? - least;
+    let per_line = of(1, 1, 2)? - least;
+    let (chunk, threads, lines) = (c.chunk as u64, c.threads as u64, c.n_ctx.div_ceil(LINE) as u64);
+    Ok(least + (chunk - 1) * per_token + (threads - 1) * per_thread + threads * (lines - 1) * per_line)
 }
 
 impl ReadPerToken {
