@@ -71,7 +71,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         clock: Clock::calibrated(),
         bandwidth: Vec::new(),
     };
-    println!("{}, {} threads, {window:?} a side", loaded.name(), options.config.threads);
+    println!(
+        "{}, {} threads, {window:?} a side",
+        loaded.name(),
+        options.config.threads
+    );
     let mut bare = Bare::new(&loaded, &options)?;
     let watched = Watched::new(Session::new(loaded, options)?)?;
     bare.tokens_per_second(window / 4)?;
@@ -87,14 +91,24 @@ fn main() -> Result<(), Box<dyn Error>> {
             (bare.tokens_per_second(window)?, shown)
         };
         let ratio = shown / alone;
-        println!("round {round:>2}: bare {alone:9.2} tok/s   dashboard {shown:9.2} tok/s   ratio {ratio:.4}");
+        println!(
+            "round {round:>2}: bare {alone:9.2} tok/s   dashboard {shown:9.2} tok/s   ratio {ratio:.4}"
+        );
         ratios.push(ratio);
     }
     let drawing = watched.close()?;
     ratios.sort_by(f64::total_cmp);
     let at = |q: f64| ratios[((ratios.len() - 1) as f64 * q).round() as usize];
-    println!("ratio: median {:.4}, quartiles {:.4} to {:.4}", at(0.5), at(0.25), at(0.75));
-    println!("cost of the dashboard: {:.2}% of throughput (median)", 100.0 * (1.0 - at(0.5)));
+    println!(
+        "ratio: median {:.4}, quartiles {:.4} to {:.4}",
+        at(0.5),
+        at(0.25),
+        at(0.75)
+    );
+    println!(
+        "cost of the dashboard: {:.2}% of throughput (median)",
+        100.0 * (1.0 - at(0.5))
+    );
     let each_us = drawing.seconds * 1e6 / drawing.frames.max(1) as f64;
     println!("drawing: {} frames of {each_us:.0} us", drawing.frames);
     Ok(())
@@ -111,7 +125,11 @@ struct Bare {
 impl Bare {
     fn new(loaded: &Loaded, options: &Options) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
-            engine: Engine::new(Arc::clone(&loaded.model), options.config.clone(), Unobserved)?,
+            engine: Engine::new(
+                Arc::clone(&loaded.model),
+                options.config.clone(),
+                Unobserved,
+            )?,
             sampler: Sampler::new(options.sampler, loaded.model.n_vocab),
             prompt: encode_prompt(loaded, &options.prompt, false)?,
             loaded: loaded.clone(),
@@ -187,19 +205,26 @@ impl Watched {
 
     fn close(self) -> Result<Drawing, Box<dyn Error>> {
         self.commands.send(Command::Quit)?;
-        self.screen.join().map_err(|_| "the drawing thread failed".into())
+        self.screen
+            .join()
+            .map_err(|_| "the drawing thread failed".into())
     }
 }
 
 /// The event loop's part: every snapshot updates the state, frames come at its pace. Tells of every snapshot of a session
 /// that stands still.
 fn draw_all(mut handle: SessionHandle, tell: &Sender<Standstill>) -> io::Result<Drawing> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let first = handle.frames.borrow_and_update().clone();
         let mut app = tui::Options::default().app(first, AREA);
         let viewport = Viewport::Fixed(AREA);
-        let mut terminal = Terminal::with_options(CrosstermBackend::new(io::sink()), TerminalOptions { viewport })?;
+        let mut terminal = Terminal::with_options(
+            CrosstermBackend::new(io::sink()),
+            TerminalOptions { viewport },
+        )?;
         let mut drawing = Drawing::default();
         let mut last = Instant::now();
         let mut due: Option<Instant> = None;

@@ -25,7 +25,10 @@ fn text(bytes: &[u8]) -> String {
 fn bench_takes_llama_benchs_flags() {
     let model = model();
     let model = model.to_str().expect("UTF-8");
-    let done = output(&["bench", "-m", model, "-p", "8", "-n", "2,4", "-pg", "4,2", "-t", "1-2", "-r", "2", "-ub", "4", "-o", "md"]);
+    let done = output(&[
+        "bench", "-m", model, "-p", "8", "-n", "2,4", "-pg", "4,2", "-t", "1-2", "-r", "2", "-ub",
+        "4", "-o", "md",
+    ]);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let table = text(&done.stdout);
     assert!(table.starts_with("| model "), "{table}");
@@ -41,9 +44,15 @@ fn a_closed_output_ends_quietly() {
     for args in [
         &["inspect", model][..],
         &["inspect", "--json", model],
-        &["bench", "-m", model, "-p", "4", "-n", "1-20", "-t", "1", "-r", "1"],
+        &[
+            "bench", "-m", model, "-p", "4", "-n", "1-20", "-t", "1", "-r", "1",
+        ],
     ] {
-        let mut child = cbtop(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+        let mut child = cbtop(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("runs");
         drop(child.stdout.take());
         let done = child.wait_with_output().expect("ends");
         assert_eq!(done.status.code(), Some(0), "{args:?}");
@@ -77,13 +86,18 @@ fn bad_input_is_one_clear_error() {
         let error = text(&done.stderr);
         assert_eq!(done.status.code(), Some(2), "{args:?}: {error}");
         assert_eq!(text(&done.stdout), "", "{args:?}");
-        assert!(!error.contains("panicked") && !error.trim().is_empty(), "{args:?}: {error}");
+        assert!(
+            !error.contains("panicked") && !error.trim().is_empty(),
+            "{args:?}: {error}"
+        );
     }
 }
 
 #[test]
 fn a_file_that_cannot_run_is_described() {
-    let Some(shared) = common::shared() else { return };
+    let Some(shared) = common::shared() else {
+        return;
+    };
     for (file, why) in [
         ("models/phi3.Q4_K_M.gguf", "phi3"),
         ("models/mixtral.Q4_K_M.gguf", "experts"),
@@ -92,7 +106,10 @@ fn a_file_that_cannot_run_is_described() {
         let done = output(&["inspect", shared.join(file).to_str().expect("UTF-8")]);
         assert_eq!(done.status.code(), Some(0));
         let out = text(&done.stdout);
-        let reason = out.lines().find(|l| l.starts_with("  cannot run")).expect("a reason");
+        let reason = out
+            .lines()
+            .find(|l| l.starts_with("  cannot run"))
+            .expect("a reason");
         assert!(reason.contains(why), "{reason}");
     }
 }

@@ -28,8 +28,10 @@ use std::time::Duration;
 
 /// `cbtop bench`.
 #[derive(Debug, Args)]
-#[command(after_help = "Numbers are lists and ranges: 512 or 128,512 or 1-4 or 64-512*2 or 0-400+100; flags may be repeated.\n\
-As in llama-bench, every combination is one row, and -pg, -ub, -ctk, -ctv and -oe may be written with one dash.")]
+#[command(
+    after_help = "Numbers are lists and ranges: 512 or 128,512 or 1-4 or 64-512*2 or 0-400+100; flags may be repeated.\n\
+As in llama-bench, every combination is one row, and -pg, -ub, -ctk, -ctv and -oe may be written with one dash."
+)]
 pub struct BenchArgs {
     /// GGUF files, separated by commas [default: the embedded demo].
     #[arg(short, long = "model", value_name = "FILE")]
@@ -56,13 +58,29 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TYPE", value_delimiter = ',', conflicts_with_all = ["cache_type_k", "cache_type_v"])]
     pub kv_type: Vec<KvType>,
     /// Type of keys; keys and values share one here, so give --cache-type-v the same.
-    #[arg(long, value_name = "TYPE", value_delimiter = ',', requires = "cache_type_v")]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_delimiter = ',',
+        requires = "cache_type_v"
+    )]
     pub cache_type_k: Vec<KvType>,
     /// Type of values, as --cache-type-k.
-    #[arg(long, value_name = "TYPE", value_delimiter = ',', requires = "cache_type_k")]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_delimiter = ',',
+        requires = "cache_type_k"
+    )]
     pub cache_type_v: Vec<KvType>,
     /// Kernels: auto (the best here), scalar, avx2, avx512.
-    #[arg(long, alias = "kernels", value_name = "KERNELS", value_delimiter = ',', default_value = "auto")]
+    #[arg(
+        long,
+        alias = "kernels",
+        value_name = "KERNELS",
+        value_delimiter = ',',
+        default_value = "auto"
+    )]
     pub backend: Vec<String>,
     /// How matrix rows are given to threads [default: dynamic].
     #[arg(long, value_name = "HOW")]
@@ -126,7 +144,9 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     };
     let total = models.len() * plan.cases.len();
     printers.each(out, |p, to| p.header(to))?;
-    let cases = models.iter().flat_map(|m| plan.cases.iter().map(move |c| (m, c)));
+    let cases = models
+        .iter()
+        .flat_map(|m| plan.cases.iter().map(move |c| (m, c)));
     for (i, ((subject, model), case)) in cases.enumerate() {
         let record = bench_one(args, (subject, model), case, &format!("{}/{total}", i + 1))?;
         printers.each(out, |p, to| p.row(&record, to))?;

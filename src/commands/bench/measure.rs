@@ -18,7 +18,11 @@ struct Ids {
 impl Ids {
     fn new(test: &Test, n_vocab: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut draw = |n| (0..n).map(|_| (rng.next_u64() % n_vocab.max(1) as u64) as u32).collect();
+        let mut draw = |n| {
+            (0..n)
+                .map(|_| (rng.next_u64() % n_vocab.max(1) as u64) as u32)
+                .collect()
+        };
         Self {
             depth: draw(test.n_depth),
             prompt: draw(test.n_prompt),
@@ -44,7 +48,11 @@ pub(super) fn measure(
     if warmup {
         say("warming up");
         // As llama-bench: the whole prompt, one token.
-        run(&mut engine, &ids.prompt, ids.generated.get(..1).unwrap_or_default())?;
+        run(
+            &mut engine,
+            &ids.prompt,
+            ids.generated.get(..1).unwrap_or_default(),
+        )?;
         engine.truncate(ids.depth.len());
     }
     let mut samples = Vec::new();
@@ -52,13 +60,21 @@ pub(super) fn measure(
         say(&format!("repetition {i}/{repetitions}"));
         let began = Instant::now();
         run(&mut engine, &ids.prompt, &ids.generated)?;
-        samples.push(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1));
+        samples.push(
+            u64::try_from(began.elapsed().as_nanos())
+                .unwrap_or(u64::MAX)
+                .max(1),
+        );
         engine.truncate(ids.depth.len());
     }
     Ok(samples)
 }
 
-fn run(engine: &mut Engine<Unobserved>, prompt: &[u32], generated: &[u32]) -> Result<(), EngineError> {
+fn run(
+    engine: &mut Engine<Unobserved>,
+    prompt: &[u32],
+    generated: &[u32],
+) -> Result<(), EngineError> {
     if !prompt.is_empty() {
         engine.prefill(prompt)?;
     }

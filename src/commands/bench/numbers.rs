@@ -60,7 +60,9 @@ fn push_range(s: &str, all: &mut Vec<usize>) -> Result<(), String> {
     };
     let (first, last) = (number(first)?, number(last)?);
     if first > last {
-        return Err(format!("the range '{s}' runs backwards; write {last}-{first}"));
+        return Err(format!(
+            "the range '{s}' runs backwards; write {last}-{first}"
+        ));
     }
     let mut n = first;
     while n <= last {
@@ -68,7 +70,9 @@ fn push_range(s: &str, all: &mut Vec<usize>) -> Result<(), String> {
         enough(all)?;
         let after = next(n);
         if after <= n && n < last {
-            return Err(format!("the range '{s}' does not advance from {n}; give a larger step or another start"));
+            return Err(format!(
+                "the range '{s}' does not advance from {n}; give a larger step or another start"
+            ));
         }
         if after <= n {
             break;
@@ -80,7 +84,9 @@ fn push_range(s: &str, all: &mut Vec<usize>) -> Result<(), String> {
 
 fn enough(all: &[usize]) -> Result<(), String> {
     if all.len() > MOST {
-        return Err(format!("more than {MOST} numbers; give a shorter list or a larger step"));
+        return Err(format!(
+            "more than {MOST} numbers; give a shorter list or a larger step"
+        ));
     }
     Ok(())
 }
@@ -98,9 +104,11 @@ impl FromStr for Pair {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        let (n_prompt, n_gen) = s
-            .split_once(',')
-            .ok_or_else(|| format!("'{s}' is not a pair; give a prompt and a generation length, for example 512,128"))?;
+        let (n_prompt, n_gen) = s.split_once(',').ok_or_else(|| {
+            format!(
+                "'{s}' is not a pair; give a prompt and a generation length, for example 512,128"
+            )
+        })?;
         Ok(Self {
             n_prompt: number(n_prompt)?,
             n_gen: number(n_gen)?,

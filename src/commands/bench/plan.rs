@@ -80,7 +80,11 @@ impl Case {
 
     /// The test and its threads in words.
     pub fn label(&self) -> String {
-        let threads = if self.threads == 1 { "thread" } else { "threads" };
+        let threads = if self.threads == 1 {
+            "thread"
+        } else {
+            "threads"
+        };
         format!("{} with {} {threads}", self.test.label(), self.threads)
     }
 }
@@ -101,15 +105,27 @@ impl Plan {
     pub fn from_args(args: &BenchArgs) -> anyhow::Result<Self> {
         let chunks = Numbers::all(&args.ubatch_size, CHUNK);
         let kv_types = kv_types(args)?;
-        let kernels: Vec<_> = args.backend.iter().map(|b| setup::kernels(b)).collect::<Result<_, _>>()?;
+        let kernels: Vec<_> = args
+            .backend
+            .iter()
+            .map(|b| setup::kernels(b))
+            .collect::<Result<_, _>>()?;
         let threads = Numbers::all(&args.threads, cpus());
         let tests = tests(args);
         if tests.is_empty() {
-            bail!("nothing to measure: every prompt and generation length is 0; give -p or -n a number above 0");
+            bail!(
+                "nothing to measure: every prompt and generation length is 0; give -p or -n a number above 0"
+            );
         }
-        let total = [chunks.len(), kv_types.len(), kernels.len(), threads.len(), tests.len()]
-            .iter()
-            .try_fold(1usize, |n, m| n.checked_mul(*m));
+        let total = [
+            chunks.len(),
+            kv_types.len(),
+            kernels.len(),
+            threads.len(),
+            tests.len(),
+        ]
+        .iter()
+        .try_fold(1usize, |n, m| n.checked_mul(*m));
         if total.is_none_or(|n| n > MOST_CASES) {
             bail!("the lists multiply to more than {MOST_CASES} tests; shorten some");
         }
@@ -141,9 +157,13 @@ impl Plan {
 
 fn kv_types(args: &BenchArgs) -> anyhow::Result<Vec<KvType>> {
     if args.cache_type_k != args.cache_type_v {
-        bail!("--cache-type-k and --cache-type-v differ; keys and values share one type here, so give both the same");
+        bail!(
+            "--cache-type-k and --cache-type-v differ; keys and values share one type here, so give both the same"
+        );
     }
-    let given = [&args.kv_type, &args.cache_type_k].into_iter().find(|l| !l.is_empty());
+    let given = [&args.kv_type, &args.cache_type_k]
+        .into_iter()
+        .find(|l| !l.is_empty());
     Ok(given.cloned().unwrap_or_else(|| vec![KvType::F16]))
 }
 
@@ -163,7 +183,9 @@ fn tests(args: &BenchArgs) -> Vec<Test> {
         };
         prompts.iter().for_each(|&p| add(p, 0));
         gens.iter().for_each(|&g| add(0, g));
-        args.pg.iter().for_each(|pair| add(pair.n_prompt, pair.n_gen));
+        args.pg
+            .iter()
+            .for_each(|pair| add(pair.n_prompt, pair.n_gen));
     }
     tests
 }

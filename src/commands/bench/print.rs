@@ -111,7 +111,12 @@ impl Printer {
         use Column::*;
         let mut columns = vec![Model, Size, Params, Backend, Threads];
         columns.extend(plan.shows_chunk.then_some(Chunk));
-        columns.extend(plan.shows_kv.then_some([TypeK, TypeV]).into_iter().flatten());
+        columns.extend(
+            plan.shows_kv
+                .then_some([TypeK, TypeV])
+                .into_iter()
+                .flatten(),
+        );
         columns.extend([Test, Rate, Kernels, Gbps]);
         Self {
             format,
@@ -165,7 +170,11 @@ impl Printer {
 
 fn rule(c: Column) -> String {
     let (_, width, left) = c.shape();
-    format!(" {}{} |", "-".repeat(width - 1), if left { '-' } else { ':' })
+    format!(
+        " {}{} |",
+        "-".repeat(width - 1),
+        if left { '-' } else { ':' }
+    )
 }
 
 fn csv(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
@@ -191,8 +200,15 @@ const TABLE: &str = "llama_bench";
 fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
     let fields = r.fields();
     if first {
-        let columns: Vec<_> = fields.iter().map(|(name, v)| format!("  {name} {}", sql_type(name, v))).collect();
-        writeln!(to, "CREATE TABLE IF NOT EXISTS {TABLE} (\n{}\n);\n", columns.join(",\n"))?;
+        let columns: Vec<_> = fields
+            .iter()
+            .map(|(name, v)| format!("  {name} {}", sql_type(name, v)))
+            .collect();
+        writeln!(
+            to,
+            "CREATE TABLE IF NOT EXISTS {TABLE} (\n{}\n);\n",
+            columns.join(",\n")
+        )?;
     }
     let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
     let values: Vec<_> = fields
@@ -204,7 +220,12 @@ fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
             other => other.to_string(),
         })
         .collect();
-    writeln!(to, "INSERT INTO {TABLE} ({}) VALUES ({});", names.join(", "), values.join(", "))
+    writeln!(
+        to,
+        "INSERT INTO {TABLE} ({}) VALUES ({});",
+        names.join(", "),
+        values.join(", ")
+    )
 }
 
 fn sql_type(name: &str, value: &Value) -> &'static str {

@@ -25,11 +25,23 @@ impl Subject {
     pub fn new(file: String, gguf: &Gguf) -> Self {
         let params = gguf.tensors().iter().map(|t| t.elements()).sum();
         // One of the architectures that run, or there would be no model.
-        let arch = gguf.str("general.architecture").ok().flatten().unwrap_or_default();
+        let arch = gguf
+            .str("general.architecture")
+            .ok()
+            .flatten()
+            .unwrap_or_default();
         // The label is free text of the file; anything odd in it must not reach a terminal or break a table.
-        let label = gguf.str("general.size_label").ok().flatten().map(str::to_owned);
+        let label = gguf
+            .str("general.size_label")
+            .ok()
+            .flatten()
+            .map(str::to_owned);
         let label = label
-            .filter(|l| (1..=16).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b".-".contains(&b)))
+            .filter(|l| {
+                (1..=16).contains(&l.len())
+                    && l.bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b".-".contains(&b))
+            })
             .unwrap_or_else(|| size_label(params));
         Self {
             file,
@@ -47,7 +59,11 @@ pub(super) fn size_label(params: u64) -> String {
         p if p >= 999.5e3 => (p / 1e6, "M"),
         p => (p / 1e3, "K"),
     };
-    if value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+    if value < 9.95 {
+        format!("{value:.1}{unit}")
+    } else {
+        format!("{value:.0}{unit}")
+    }
 }
 
 /// Mean and sample standard deviation (0 for a single value).
@@ -75,7 +91,13 @@ pub(super) struct Record {
 
 impl Record {
     /// Puts a result together.
-    pub fn new(subject: &Subject, case: &Case, model: &Model, time: String, samples_ns: Vec<u64>) -> Self {
+    pub fn new(
+        subject: &Subject,
+        case: &Case,
+        model: &Model,
+        time: String,
+        samples_ns: Vec<u64>,
+    ) -> Self {
         let mut record = Self {
             subject: subject.clone(),
             case: *case,
@@ -97,7 +119,10 @@ impl Record {
 
     /// Tokens a second of every repetition.
     pub fn samples_ts(&self) -> Vec<f64> {
-        self.samples_ns.iter().map(|&ns| 1e9 * self.tokens() / ns as f64).collect()
+        self.samples_ns
+            .iter()
+            .map(|&ns| 1e9 * self.tokens() / ns as f64)
+            .collect()
     }
 
     /// Mean and deviation of the repetitions' rates.
@@ -108,11 +133,15 @@ impl Record {
     /// All fields but the samples, in order.
     pub fn fields(&self) -> Vec<(&'static str, Value)> {
         let ns: Vec<f64> = self.samples_ns.iter().map(|&n| n as f64).collect();
-        let ((avg_ns, stddev_ns), (avg_ts, stddev_ts)) = (mean_and_stddev(&ns), self.tokens_per_second());
+        let ((avg_ns, stddev_ns), (avg_ts, stddev_ts)) =
+            (mean_and_stddev(&ns), self.tokens_per_second());
         let (c, s) = (&self.case, &self.subject);
         let kv = c.kv_type.name();
         vec![
-            ("build_commit", json!(concat!("cbtop ", env!("CARGO_PKG_VERSION")))),
+            (
+                "build_commit",
+                json!(concat!("cbtop ", env!("CARGO_PKG_VERSION"))),
+            ),
             ("cpu_info", json!(self.cpu)),
             ("backends", json!("CPU")),
             ("model_filename", json!(s.file)),
@@ -142,7 +171,10 @@ impl Record {
 
 impl Serialize for Record {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let samples = [("samples_ns", json!(self.samples_ns)), ("samples_ts", json!(self.samples_ts()))];
+        let samples = [
+            ("samples_ns", json!(self.samples_ns)),
+            ("samples_ts", json!(self.samples_ts())),
+        ];
         s.collect_map(self.fields().into_iter().chain(samples))
     }
 }
@@ -151,9 +183,15 @@ impl Serialize for Record {
 fn kv_bytes_read(model: &Model, case: &Case) -> f64 {
     let (hp, t) = (&model.hparams, &case.test);
     let position_bytes = ((hp.k_dim() + hp.v_dim()) * case.kv_type.bytes()) as f64;
-    let visible = |layer: usize, token: usize| (t.n_depth + token + 1).min(hp.layer_window(layer).unwrap_or(usize::MAX));
+    let visible = |layer: usize, token: usize| {
+        (t.n_depth + token + 1).min(hp.layer_window(layer).unwrap_or(usize::MAX))
+    };
     let positions: f64 = (0..hp.n_layers)
-        .map(|layer| (0..t.n_gen).map(|token| visible(layer, token) as f64).sum::<f64>())
+        .map(|layer| {
+            (0..t.n_gen)
+                .map(|token| visible(layer, token) as f64)
+                .sum::<f64>()
+        })
         .sum();
     position_bytes * positions / t.n_gen.max(1) as f64
 }

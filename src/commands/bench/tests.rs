@@ -18,14 +18,17 @@ struct Cli {
 }
 
 fn parse(line: &str) -> BenchArgs {
-    let args = ["cbtop", "bench"].into_iter().chain(line.split_whitespace());
+    let args = ["cbtop", "bench"]
+        .into_iter()
+        .chain(line.split_whitespace());
     let mut args = long_flags(args.map(Into::into));
     args.remove(1);
     Cli::try_parse_from(args).expect(line).bench
 }
 
 fn tiny() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models/llama.Q4_K_M.gguf");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models/llama.Q4_K_M.gguf");
     path.display().to_string()
 }
 
@@ -52,8 +55,25 @@ fn numbers_are_lists_and_ranges() {
 #[test]
 fn wrong_numbers_are_refused() {
     for wrong in [
-        "", ",", "1,", "-1", "1-", "4-1", "1-9+0", "1-9*1", "0-9*2", "1-9*0", "x", "1.5", "+1", "1-4-6", "99999999999",
-        "1-5000", "1-2+3*4", " 1", "0x10",
+        "",
+        ",",
+        "1,",
+        "-1",
+        "1-",
+        "4-1",
+        "1-9+0",
+        "1-9*1",
+        "0-9*2",
+        "1-9*0",
+        "x",
+        "1.5",
+        "+1",
+        "1-4-6",
+        "99999999999",
+        "1-5000",
+        "1-2+3*4",
+        " 1",
+        "0x10",
     ] {
         assert!(wrong.parse::<Numbers>().is_err(), "{wrong}");
     }
@@ -94,7 +114,10 @@ proptest! {
 
 #[test]
 fn statistics_are_those_of_a_sample() {
-    assert_eq!(mean_and_stddev(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]), (5.0, (32.0f64 / 7.0).sqrt()));
+    assert_eq!(
+        mean_and_stddev(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]),
+        (5.0, (32.0f64 / 7.0).sqrt())
+    );
     assert_eq!(mean_and_stddev(&[3.5]), (3.5, 0.0));
     assert_eq!(mean_and_stddev(&[]), (0.0, 0.0));
 }
@@ -112,7 +135,13 @@ fn dates_follow_the_calendar() {
 
 #[test]
 fn sizes_have_few_digits() {
-    let labels = [(42_000, "42K"), (1_234, "1.2K"), (134_515_008, "135M"), (999_600_000, "1.0B"), (8_030_261_312, "8.0B")];
+    let labels = [
+        (42_000, "42K"),
+        (1_234, "1.2K"),
+        (134_515_008, "135M"),
+        (999_600_000, "1.0B"),
+        (8_030_261_312, "8.0B"),
+    ];
     for (n, label) in labels {
         assert_eq!(size_label(n), label);
     }
@@ -121,14 +150,20 @@ fn sizes_have_few_digits() {
 #[test]
 fn long_flags_of_llama_bench_may_have_one_dash() {
     let args = |line: &str| long_flags(line.split(' ').map(Into::into));
-    assert_eq!(args("cbtop bench -pg 1,2 -ub 8 -p 4"), args("cbtop bench --pg 1,2 --ubatch-size 8 -p 4"));
+    assert_eq!(
+        args("cbtop bench -pg 1,2 -ub 8 -p 4"),
+        args("cbtop bench --pg 1,2 --ubatch-size 8 -p 4")
+    );
     assert_eq!(args("cbtop run -pg"), ["cbtop", "run", "-pg"]);
     assert_eq!(args("cbtop"), ["cbtop"]);
 }
 
 #[test]
 fn flags_multiply_in_llama_benchs_order() {
-    let plan = Plan::from_args(&parse("-p 8,16 -n 4 -pg 8,2 -d 0,32 -t 1,2 -ctk f16,f32 -ctv f16,f32")).expect("a plan");
+    let plan = Plan::from_args(&parse(
+        "-p 8,16 -n 4 -pg 8,2 -d 0,32 -t 1,2 -ctk f16,f32 -ctv f16,f32",
+    ))
+    .expect("a plan");
     assert_eq!(plan.cases.len(), 2 * 2 * 2 * 4);
     let labels: Vec<_> = plan.cases.iter().take(9).map(Case::label).collect();
     let expected = [
@@ -145,7 +180,14 @@ fn flags_multiply_in_llama_benchs_order() {
     assert_eq!(labels, expected);
     assert!(plan.shows_kv && !plan.shows_chunk);
     let defaults = Plan::from_args(&parse("")).expect("a plan");
-    assert_eq!(defaults.cases.iter().map(|c| c.test.label()).collect::<Vec<_>>(), ["pp512", "tg128"]);
+    assert_eq!(
+        defaults
+            .cases
+            .iter()
+            .map(|c| c.test.label())
+            .collect::<Vec<_>>(),
+        ["pp512", "tg128"]
+    );
     let no_prompt = Plan::from_args(&parse("-p 0")).expect("a plan");
     assert_eq!(no_prompt.cases.len(), 1);
 }
@@ -169,15 +211,35 @@ fn what_cannot_run_is_refused_before_anything_runs() {
     let mut args = parse("-p 1 -n 1");
     args.model = vec!["/nowhere/a.gguf,/nowhere/b.gguf".into()];
     let error = run(&args, &mut Vec::new()).expect_err("no file");
-    assert!(format!("{error:#}").contains("/nowhere/a.gguf"), "{error:#}");
+    assert!(
+        format!("{error:#}").contains("/nowhere/a.gguf"),
+        "{error:#}"
+    );
 }
 
 #[test]
 fn garbage_is_bad_usage() {
-    for line in ["-t x", "-p -5", "-r 0", "-o yaml", "-ctk q9 -ctv q9", "-ctk f32", "-pg 5", "-n 9-1", "stray"] {
-        let args = ["cbtop".into()].into_iter().chain(long_flags(
-            ["cbtop", "bench"].into_iter().chain(line.split(' ')).map(Into::into),
-        ).into_iter().skip(2));
+    for line in [
+        "-t x",
+        "-p -5",
+        "-r 0",
+        "-o yaml",
+        "-ctk q9 -ctv q9",
+        "-ctk f32",
+        "-pg 5",
+        "-n 9-1",
+        "stray",
+    ] {
+        let args = ["cbtop".into()].into_iter().chain(
+            long_flags(
+                ["cbtop", "bench"]
+                    .into_iter()
+                    .chain(line.split(' '))
+                    .map(Into::into),
+            )
+            .into_iter()
+            .skip(2),
+        );
         assert!(Cli::try_parse_from(args).is_err(), "{line}");
     }
 }
@@ -237,9 +299,15 @@ fn the_table_is_llama_benchs() {
 | llama 135M Q4_1                |  93.17 MiB |   134.52 M | CPU        |       2 |           tg128 |       114.00 ± 19.80 | avx2    |    11.25 |
 ";
     let text = print(Format::Md, "");
-    assert_eq!(text, format!("{expected}\nbuild: cbtop {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        text,
+        format!("{expected}\nbuild: cbtop {}\n", env!("CARGO_PKG_VERSION"))
+    );
     let wide = print(Format::Md, "-ub 64 --kv-type f32");
-    assert!(wide.contains("| threads | n_ubatch | type_k | type_v |            test |"), "{wide}");
+    assert!(
+        wide.contains("| threads | n_ubatch | type_k | type_v |            test |"),
+        "{wide}"
+    );
     let widths: Vec<_> = wide.lines().take(4).map(|l| l.chars().count()).collect();
     assert!(widths.windows(2).all(|w| w[0] == w[1]), "{wide}");
 }
@@ -252,41 +320,69 @@ fn csv_is_quoted_and_leaves_the_unknown_empty() {
     let text = print(Format::Csv, "");
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], NAMES);
-    assert!(lines[1].contains("\"dir/a \"\"b\"\".gguf\",\"llama 135M Q4_1\",\"97700000\""), "{text}");
-    assert!(lines[1].ends_with("\"avx2\",\"dynamic\",\"false\","), "{text}");
+    assert!(
+        lines[1].contains("\"dir/a \"\"b\"\".gguf\",\"llama 135M Q4_1\",\"97700000\""),
+        "{text}"
+    );
+    assert!(
+        lines[1].ends_with("\"avx2\",\"dynamic\",\"false\","),
+        "{text}"
+    );
     assert!(lines[2].ends_with("\"false\",\"11.25\""), "{text}");
 }
 
 #[test]
 fn json_carries_every_sample() {
     let array: serde_json::Value = serde_json::from_str(&print(Format::Json, "")).expect("JSON");
-    let lines: Vec<serde_json::Value> =
-        print(Format::Jsonl, "").lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let lines: Vec<serde_json::Value> = print(Format::Jsonl, "")
+        .lines()
+        .map(|l| serde_json::from_str(l).expect("JSON"))
+        .collect();
     assert_eq!(array.as_array(), Some(&lines));
     let row = &lines[1];
-    assert_eq!(row["samples_ns"], serde_json::json!([1_280_000_000u64, 1_000_000_000u64]));
+    assert_eq!(
+        row["samples_ns"],
+        serde_json::json!([1_280_000_000u64, 1_000_000_000u64])
+    );
     assert_eq!(row["samples_ts"], serde_json::json!([100.0, 128.0]));
     assert_eq!(row["avg_ts"], 114.0);
     assert_eq!(row["avg_ns"], 1_140_000_000u64);
     assert!(lines[0]["gbps"].is_null());
     // The order is llama-bench's, which a map read back no longer shows.
     let text = print(Format::Jsonl, "");
-    let places: Vec<_> = NAMES.split(',').map(|n| text.find(&format!("\"{n}\":"))).collect();
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
+    let places: Vec<_> = NAMES
+        .split(',')
+        .map(|n| text.find(&format!("\"{n}\":")))
+        .collect();
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{text}"
+    );
 }
 
 #[test]
 fn sql_is_a_table_and_its_rows() {
     let text = print(Format::Sql, "");
-    assert!(text.starts_with("CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT,\n"), "{text}");
+    assert!(
+        text.starts_with("CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT,\n"),
+        "{text}"
+    );
     assert_eq!(text.matches("INSERT INTO llama_bench").count(), 2);
-    assert!(text.contains("stddev_ts REAL") && text.contains("n_gen INTEGER") && text.contains(", NULL);"), "{text}");
+    assert!(
+        text.contains("stddev_ts REAL")
+            && text.contains("n_gen INTEGER")
+            && text.contains(", NULL);"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_tiny_model_is_measured() {
     let text = bench("-p 8 -n 4 -pg 6,2 -d 0,5 -t 1,2 -r 3 -o jsonl").expect("runs");
-    let rows: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let rows: Vec<serde_json::Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).expect("JSON"))
+        .collect();
     assert_eq!(rows.len(), 2 * 2 * 3);
     for row in &rows {
         assert_eq!(row["samples_ts"].as_array().map(Vec::len), Some(3));
@@ -299,8 +395,16 @@ fn a_tiny_model_is_measured() {
 #[test]
 fn every_chunk_and_kernel_set_runs() {
     let kernels: Vec<_> = KernelSet::available().iter().map(|k| k.name()).collect();
-    let text = bench(&format!("-p 5 -n 0 -ub 1,4,512 --backend {} -r 1 --no-warmup", kernels.join(","))).expect("runs");
-    assert_eq!(text.lines().filter(|l| l.contains("pp5")).count(), 3 * kernels.len(), "{text}");
+    let text = bench(&format!(
+        "-p 5 -n 0 -ub 1,4,512 --backend {} -r 1 --no-warmup",
+        kernels.join(",")
+    ))
+    .expect("runs");
+    assert_eq!(
+        text.lines().filter(|l| l.contains("pp5")).count(),
+        3 * kernels.len(),
+        "{text}"
+    );
 }
 
 struct Closed;
@@ -321,7 +425,10 @@ fn a_closed_output_is_told_as_such() {
         let mut args = parse(&format!("-p 1 -n 0 -t 1 -r 1 -o {format}"));
         args.model = vec![tiny()];
         let error = run(&args, &mut Closed).expect_err("closed");
-        let io = error.chain().find_map(|c| c.downcast_ref::<io::Error>()).expect("an I/O error");
+        let io = error
+            .chain()
+            .find_map(|c| c.downcast_ref::<io::Error>())
+            .expect("an I/O error");
         assert_eq!(io.kind(), io::ErrorKind::BrokenPipe, "{format}");
     }
 }

@@ -93,7 +93,11 @@ fn bytes(v: &[u8], limit: usize) -> String {
     let shown = v.get(..limit).unwrap_or(v);
     let mut out = shown.escape_ascii().to_string();
     if shown.len() < v.len() {
-        let _ = write!(out, "… (+{} bytes)", grouped((v.len() - shown.len()) as u64));
+        let _ = write!(
+            out,
+            "… (+{} bytes)",
+            grouped((v.len() - shown.len()) as u64)
+        );
     }
     out
 }
@@ -114,10 +118,14 @@ fn array(a: &Array, limit: usize) -> String {
         Array::Bool(v) => list(v, |x| x.to_string()),
         Array::String(v) => list(v, |x| format!("\"{}\"", text(&x, short))),
         Array::Bytes(v) => list(v, |x| format!("\"{}\"", bytes(&x, short))),
-        Array::Nested(v) => list(v, |x| format!("{}[{}]", x.element_name(), grouped(x.len() as u64))),
+        Array::Nested(v) => list(v, |x| {
+            format!("{}[{}]", x.element_name(), grouped(x.len() as u64))
+        }),
     };
     let more = if a.len() > ELEMENTS { ", …" } else { "" };
-    format!("[{}] {shown}{more}", grouped(a.len() as u64)).trim_end().to_owned()
+    format!("[{}] {shown}{more}", grouped(a.len() as u64))
+        .trim_end()
+        .to_owned()
 }
 
 fn list<T>(items: Vec<T>, show: impl Fn(T) -> String) -> String {

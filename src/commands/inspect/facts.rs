@@ -2,10 +2,10 @@
 
 use super::escape;
 use anyhow::Context;
-use cbtop::engine::{Config, EngineError};
 use cbtop::engine::cpu::exec::Executor;
 use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::engine::cpu::{KernelSet, mat_kernel};
+use cbtop::engine::{Config, EngineError};
 use cbtop::gguf::{Array, GgmlType, Gguf, Value};
 use cbtop::model::{Hparams, Model, Op, quantisation_name, weight_bytes_per_token};
 use cbtop::profiler::os;
@@ -157,12 +157,16 @@ const LINE: usize = 96;
 impl Facts {
     /// Reads everything; `ctx` overrides the context length for the memory needed.
     pub fn gather(gguf: &Arc<Gguf>, ctx: Option<usize>) -> anyhow::Result<Self> {
-        let sum = |f: fn(&cbtop::gguf::TensorInfo) -> u64| gguf.tensors().iter().map(f).sum::<u64>();
+        let sum =
+            |f: fn(&cbtop::gguf::TensorInfo) -> u64| gguf.tensors().iter().map(f).sum::<u64>();
         let (parameters, weight_bytes) = (sum(|t| t.elements()), sum(|t| t.bytes));
         let text = |key| gguf.str(key).ok().flatten().map(str::to_owned);
         let (mut refusals, vocabulary, model) = judge(gguf);
         refusals.dedup();
-        let config = model.as_ref().map(|m| config(&m.hparams, ctx)).transpose()?;
+        let config = model
+            .as_ref()
+            .map(|m| config(&m.hparams, ctx))
+            .transpose()?;
         let run = model.as_ref().zip(config.as_ref());
         Ok(Self {
             file: gguf.path().display().to_string(),
@@ -179,7 +183,9 @@ impl Facts {
             shape: Hparams::from_gguf(gguf).ok().map(|hp| Shape::new(&hp)),
             can_run: refusals.is_empty(),
             refusals,
-            memory: run.map(|(m, c)| Memory::new(m, c, weight_bytes)).transpose()?,
+            memory: run
+                .map(|(m, c)| Memory::new(m, c, weight_bytes))
+                .transpose()?,
             read_per_token: run.map(|(m, c)| ReadPerToken::new(m, c)),
             types: type_totals(gguf),
             metadata: gguf.metadata().map(|(k, v)| Entry::new(k, v)).collect(),
@@ -193,7 +199,9 @@ fn judge(gguf: &Arc<Gguf>) -> (Vec<String>, Option<usize>, Option<Model>) {
     let mut refusals = Vec::new();
     let mut model = None;
     if gguf.tensors().is_empty() {
-        refusals.push("the file has no tensors, only a vocabulary; `cbtop tokenize` can use that".into());
+        refusals.push(
+            "the file has no tensors, only a vocabulary; `cbtop tokenize` can use that".into(),
+        );
     } else {
         match Model::new(Arc::clone(gguf)) {
             Ok(m) => {
@@ -271,7 +279,9 @@ impl Memory {
             kv_bytes,
             kv_type: c.kv_type.name(),
             buffer_bytes,
-            total_bytes: weights_bytes.saturating_add(kv_bytes).saturating_add(buffer_bytes),
+            total_bytes: weights_bytes
+                .saturating_add(kv_bytes)
+                .saturating_add(buffer_bytes),
             available_bytes: os::memory_available_bytes(),
         })
     }
@@ -297,8 +307,15 @@ fn buffer_bytes(model: &Model, c: &Config) -> Result<u64, EngineError> {
     let per_token = of(2, 1, 1)? - least;
     let per_thread = of(1, 2, 1)? - least;
     let per_line = of(1, 1, 2)? - least;
-    let (chunk, threads, lines) = (c.chunk as u64, c.threads as u64, c.n_ctx.div_ceil(LINE) as u64);
-    Ok(least + (chunk - 1) * per_token + (threads - 1) * per_thread + threads * (lines - 1) * per_line)
+    let (chunk, threads, lines) = (
+        c.chunk as u64,
+        c.threads as u64,
+        c.n_ctx.div_ceil(LINE) as u64,
+    );
+    Ok(least
+        + (chunk - 1) * per_token
+        + (threads - 1) * per_thread
+        + threads * (lines - 1) * per_line)
 }
 
 impl ReadPerToken {
@@ -308,7 +325,9 @@ impl ReadPerToken {
         let seen = |layer| c.n_ctx.min(hp.layer_window(layer).unwrap_or(usize::MAX)) as u64;
         Self {
             weight_bytes: weight_bytes_per_token(model),
-            kv_full_bytes: (0..hp.n_layers).map(|l| position.saturating_mul(seen(l))).fold(0, u64::saturating_add),
+            kv_full_bytes: (0..hp.n_layers)
+                .map(|l| position.saturating_mul(seen(l)))
+                .fold(0, u64::saturating_add),
         }
     }
 }
@@ -346,7 +365,9 @@ impl Entry {
                     count: a.len(),
                     first: escape::head(a),
                 },
-                other => Content::Scalar { value: other.clone() },
+                other => Content::Scalar {
+                    value: other.clone(),
+                },
             },
         }
     }

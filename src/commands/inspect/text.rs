@@ -36,11 +36,21 @@ pub(super) fn print(f: &Facts, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn summary(f: &Facts, out: &mut impl Write) -> io::Result<()> {
-    let files = if f.files == 1 { "1 file".into() } else { format!("{} files", f.files) };
-    let or_none = |s: &Option<String>| s.as_deref().map_or_else(|| "not given".into(), |s| text(s, NAME));
+    let files = if f.files == 1 {
+        "1 file".into()
+    } else {
+        format!("{} files", f.files)
+    };
+    let or_none = |s: &Option<String>| {
+        s.as_deref()
+            .map_or_else(|| "not given".into(), |s| text(s, NAME))
+    };
     let mut rows = vec![
         ("name", or_none(&f.name)),
-        ("format", format!("GGUF v{}, {files}, {}", f.gguf_version, both(f.file_bytes))),
+        (
+            "format",
+            format!("GGUF v{}, {files}, {}", f.gguf_version, both(f.file_bytes)),
+        ),
         ("architecture", or_none(&f.architecture)),
         ("quantisation", f.quantisation.clone()),
         ("parameters", grouped(f.parameters)),
@@ -53,11 +63,18 @@ fn summary(f: &Facts, out: &mut impl Write) -> io::Result<()> {
         ),
     ];
     rows.extend(f.shape.as_ref().into_iter().flat_map(shape));
-    rows.extend(f.vocabulary.map(|n| ("vocabulary", format!("{} tokens", grouped(n as u64)))));
+    rows.extend(
+        f.vocabulary
+            .map(|n| ("vocabulary", format!("{} tokens", grouped(n as u64)))),
+    );
     if f.can_run {
         rows.push(("can run", "yes".into()));
     }
-    rows.extend(f.refusals.iter().map(|why| ("cannot run", text(why, SENTENCE))));
+    rows.extend(
+        f.refusals
+            .iter()
+            .map(|why| ("cannot run", text(why, SENTENCE))),
+    );
     let rows: Vec<_> = rows.into_iter().map(|(k, v)| vec![k.into(), v]).collect();
     table(out, &[Left, Left], &rows)
 }
@@ -68,7 +85,9 @@ fn shape(s: &Shape) -> Vec<(&'static str, String)> {
     } else {
         format!("{} (keys) and {} (values)", s.key_dim, s.value_dim)
     };
-    let window = s.window.map_or_else(String::new, |w| format!(", sliding window {}", grouped(w as u64)));
+    let window = s.window.map_or_else(String::new, |w| {
+        format!(", sliding window {}", grouped(w as u64))
+    });
     vec![
         (
             "shape",
@@ -81,14 +100,24 @@ fn shape(s: &Shape) -> Vec<(&'static str, String)> {
                 grouped(s.feed_forward as u64)
             ),
         ),
-        ("trained context", format!("{} tokens{window}", grouped(s.trained_context as u64))),
+        (
+            "trained context",
+            format!("{} tokens{window}", grouped(s.trained_context as u64)),
+        ),
     ]
 }
 
 fn memory(m: &Memory, out: &mut impl Write) -> io::Result<()> {
-    let threads = if m.threads == 1 { "1 thread".into() } else { format!("{} threads", m.threads) };
+    let threads = if m.threads == 1 {
+        "1 thread".into()
+    } else {
+        format!("{} threads", m.threads)
+    };
     let context = grouped(m.context as u64);
-    writeln!(out, "\nMemory needed at a context of {context} tokens and {threads}")?;
+    writeln!(
+        out,
+        "\nMemory needed at a context of {context} tokens and {threads}"
+    )?;
     let mut rows = vec![
         sized("weights", m.weights_bytes, "mapped from the file"),
         sized(&format!("kv cache ({})", m.kv_type), m.kv_bytes, ""),
@@ -96,7 +125,11 @@ fn memory(m: &Memory, out: &mut impl Write) -> io::Result<()> {
         sized("total", m.total_bytes, ""),
     ];
     if let Some(available) = m.available_bytes {
-        let verdict = if m.total_bytes > available { "not enough: give a smaller --ctx" } else { "" };
+        let verdict = if m.total_bytes > available {
+            "not enough: give a smaller --ctx"
+        } else {
+            ""
+        };
         rows.push(sized("available now", available, verdict));
     }
     table(out, &[Left, Right, Right, Left], &rows)
@@ -104,9 +137,16 @@ fn memory(m: &Memory, out: &mut impl Write) -> io::Result<()> {
 
 fn read(r: &ReadPerToken, context: usize, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nBytes read a token")?;
-    let full = format!("when all {} tokens of the context are used", grouped(context as u64));
+    let full = format!(
+        "when all {} tokens of the context are used",
+        grouped(context as u64)
+    );
     let rows = [
-        sized("weights", r.weight_bytes, "each once, one row of the embedding"),
+        sized(
+            "weights",
+            r.weight_bytes,
+            "each once, one row of the embedding",
+        ),
         sized("kv cache", r.kv_full_bytes, &full),
         sized("total", r.weight_bytes.saturating_add(r.kv_full_bytes), ""),
     ];
@@ -114,7 +154,12 @@ fn read(r: &ReadPerToken, context: usize, out: &mut impl Write) -> io::Result<()
 }
 
 fn sized(what: &str, n: u64, note: &str) -> Vec<String> {
-    vec![what.into(), bytes(n), format!("{} bytes", grouped(n)), note.into()]
+    vec![
+        what.into(),
+        bytes(n),
+        format!("{} bytes", grouped(n)),
+        note.into(),
+    ]
 }
 
 fn both(n: u64) -> String {
@@ -123,14 +168,24 @@ fn both(n: u64) -> String {
 
 fn types(f: &Facts, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nTypes ({})", f.types.len())?;
-    let mut rows = vec![row(["type", "tensors", "elements", "bytes", "share", "bits/weight"])];
+    let mut rows = vec![row([
+        "type",
+        "tensors",
+        "elements",
+        "bytes",
+        "share",
+        "bits/weight",
+    ])];
     rows.extend(f.types.iter().map(|t| {
         row([
             t.ty.name(),
             &grouped(t.tensors),
             &grouped(t.elements),
             &grouped(t.bytes),
-            &format!("{:.1}%", 100.0 * t.bytes as f64 / f.weight_bytes.max(1) as f64),
+            &format!(
+                "{:.1}%",
+                100.0 * t.bytes as f64 / f.weight_bytes.max(1) as f64
+            ),
             &format!("{:.2}", t.bits_per_weight),
         ])
     }));
@@ -139,7 +194,11 @@ fn types(f: &Facts, out: &mut impl Write) -> io::Result<()> {
 
 fn metadata(f: &Facts, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nMetadata ({})", f.metadata.len())?;
-    let rows: Vec<_> = f.metadata.iter().map(|e| row([&text(&e.key, NAME), &e.ty, &e.line])).collect();
+    let rows: Vec<_> = f
+        .metadata
+        .iter()
+        .map(|e| row([&text(&e.key, NAME), &e.ty, &e.line]))
+        .collect();
     table(out, &[Left, Left, Left], &rows)
 }
 
@@ -152,7 +211,13 @@ fn tensors(f: &Facts, out: &mut impl Write) -> io::Result<()> {
     rows.extend(f.tensors.iter().map(|t| {
         let dims: Vec<_> = t.dims.iter().map(u64::to_string).collect();
         let (elements, bytes) = (grouped(t.elements), grouped(t.bytes));
-        row([&text(&t.name, NAME), t.ty.name(), &dims.join(" x "), &elements, &bytes])
+        row([
+            &text(&t.name, NAME),
+            t.ty.name(),
+            &dims.join(" x "),
+            &elements,
+            &bytes,
+        ])
     }));
     table(out, &[Left, Left, Right, Right, Right], &rows)
 }
@@ -164,7 +229,13 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 /// Rows with aligned columns, two spaces apart, nothing behind the last character.
 fn table(out: &mut impl Write, aligns: &[Align], rows: &[Vec<String>]) -> io::Result<()> {
     let widths: Vec<usize> = (0..aligns.len())
-        .map(|c| rows.iter().filter_map(|r| r.get(c)).map(|s| width(s)).max().unwrap_or(0))
+        .map(|c| {
+            rows.iter()
+                .filter_map(|r| r.get(c))
+                .map(|s| width(s))
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     for row in rows {
         let mut line = String::new();
