@@ -8,8 +8,10 @@ use std::path::PathBuf;
 /// Full-screen terminal profiler for language-model inference.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
-#[command(after_help = "Without a command: the dashboard, on the embedded demo model or on --model.\n\
-Exit codes: 0 good, 1 a check failed, 2 bad usage or bad input.")]
+#[command(
+    after_help = "Without a command: the dashboard, on the embedded demo model or on --model.\n\
+Exit codes: 0 good, 1 a check failed, 2 bad usage or bad input."
+)]
 pub struct Cli {
     /// What to do instead of the dashboard.
     #[command(subcommand)]
@@ -232,5 +234,7 @@ fn parse_size(s: &str) -> Result<(u16, u16), String> {
         let side = |v: &str| v.parse::<u16>().ok().filter(|v| (1..=1000).contains(v));
         Some((side(w)?, side(h)?))
     });
-    parsed.ok_or_else(|| format!("'{s}' is not a size; give columns x rows of 1 to 1000, for example 120x40"))
+    parsed.ok_or_else(|| {
+        format!("'{s}' is not a size; give columns x rows of 1 to 1000, for example 120x40")
+    })
 }

@@ -51,7 +51,9 @@ fn the_token_loop_allocates_nothing() {
         engine.prefill(&[1, 2, 3, 4, 5]).expect("prefill");
         let mut next = 6;
         let mut token = |engine: &mut Engine<StepRecorder>| {
-            engine.begin(&[next], Logits::Last, StepKind::Decode).expect("begin");
+            engine
+                .begin(&[next], Logits::Last, StepKind::Decode)
+                .expect("begin");
             engine.finish().expect("finish");
             next = engine.sample(&mut sampler).id;
             engine.end_step();

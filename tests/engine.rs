@@ -11,7 +11,8 @@ use cbtop::session::Loaded;
 use common::{cosine, fixture};
 
 const FIXTURES: [&str; 3] = ["llama.Q4_K_M.gguf", "qwen2.Q4_K_M.gguf", "gemma3.Q8_0.gguf"];
-const TEXT: &str = "A profiler shows where the time goes, layer by layer, and a tuner says what to change.";
+const TEXT: &str =
+    "A profiler shows where the time goes, layer by layer, and a tuner says what to change.";
 
 fn config(loaded: &Loaded) -> Config {
     let mut c = loaded.config();
@@ -69,7 +70,8 @@ fn watching_leaves_every_bit() {
     each(|file, loaded, ids| {
         let want = run(&mut engine(loaded, |_| {}), ids);
         let recorder = StepRecorder::new(Clock::calibrated(), loaded.model.plan.bricks.len() + 1);
-        let mut watched = Engine::new(loaded.model.clone(), config(loaded), recorder).expect("engine");
+        let mut watched =
+            Engine::new(loaded.model.clone(), config(loaded), recorder).expect("engine");
         assert_eq!(run(&mut watched, ids), want, "{file}");
         let record = watched.observer().last();
         assert_eq!(record.events().len(), loaded.model.plan.bricks.len());
@@ -84,7 +86,8 @@ fn stepping_by_layers_leaves_every_bit() {
         let mut e = engine(loaded, |c| c.threads = 2);
         let (last, prompt) = ids.split_last().expect("ids");
         let _ = run(&mut e, &prompt.to_vec());
-        e.begin(&[*last], Logits::Last, StepKind::Decode).expect("begin");
+        e.begin(&[*last], Logits::Last, StepKind::Decode)
+            .expect("begin");
         let layers = loaded.model.hparams.n_layers;
         for next in 1..layers {
             assert_eq!(e.advance_layer(), Ok(Progress::AtLayer(next)), "{file}");
@@ -114,7 +117,11 @@ fn chunks_of_any_size_agree() {
 fn every_kernel_set_and_cache_type_agrees_with_the_reference() {
     each(|file, loaded, ids| {
         let mut reference = Reference::new(&loaded.model);
-        let want = reference.forward(ids).expect("forward").pop().expect("a position");
+        let want = reference
+            .forward(ids)
+            .expect("forward")
+            .pop()
+            .expect("a position");
         for set in KernelSet::available() {
             for kv_type in [KvType::F16, KvType::F32] {
                 let got = run(
@@ -162,7 +169,10 @@ fn wrong_requests_are_refused_and_lose_nothing() {
     );
     assert_eq!(
         e.step(&[1; 65], Logits::Last, StepKind::Prefill),
-        Err(EngineError::ChunkTooLarge { tokens: 65, max: 64 })
+        Err(EngineError::ChunkTooLarge {
+            tokens: 65,
+            max: 64
+        })
     );
     assert_eq!(
         e.step(&[1, 2], Logits::All, StepKind::Prefill),
@@ -170,7 +180,13 @@ fn wrong_requests_are_refused_and_lose_nothing() {
     );
     e.prefill(&[1; 8]).expect("fits exactly");
     assert_eq!(e.room(), 0);
-    assert_eq!(e.decode(1), Err(EngineError::ContextFull { needed: 9, n_ctx: 8 }));
+    assert_eq!(
+        e.decode(1),
+        Err(EngineError::ContextFull {
+            needed: 9,
+            n_ctx: 8
+        })
+    );
     assert_eq!(e.past(), 8);
 }
 

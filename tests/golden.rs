@@ -2,6 +2,7 @@
 
 mod common;
 
+use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::reference::Reference;
 use cbtop::engine::sampler::{argmax, logsumexp, top};
 use cbtop::engine::{Config, Engine, Logits, StepKind, Unobserved};
@@ -65,7 +66,9 @@ fn fast(loaded: &Loaded, ids: &[u32], change: impl Fn(&mut Config)) -> Vec<Vec<f
     let mut engine = Engine::new(loaded.model.clone(), config.clone(), Unobserved).expect("engine");
     let mut all = Vec::new();
     for chunk in ids.chunks(config.logit_rows) {
-        engine.step(chunk, Logits::All, StepKind::Prefill).expect("step");
+        engine
+            .step(chunk, Logits::All, StepKind::Prefill)
+            .expect("step");
         all.extend((0..chunk.len()).map(|row| engine.logits(row).to_vec()));
     }
     all
@@ -81,7 +84,10 @@ fn last_cosine(case: &Case, logits: &[f32]) -> f64 {
     match (&case.last_logits, &case.top20) {
         (Some(all), _) => cosine(logits, all),
         (None, Some(top)) => {
-            let (want, got): (Vec<f32>, Vec<f32>) = top.iter().map(|(id, _, l)| (*l, logits[*id as usize])).unzip();
+            let (want, got): (Vec<f32>, Vec<f32>) = top
+                .iter()
+                .map(|(id, _, l)| (*l, logits[*id as usize]))
+                .unzip();
             cosine(&got, &want)
         }
         _ => panic!("a case without logits"),
@@ -89,26 +95,51 @@ fn last_cosine(case: &Case, logits: &[f32]) -> f64 {
 }
 
 fn check_reference(name: &str, loaded: &Loaded, case: &Case) -> Vec<Vec<f32>> {
-    let ids = loaded.tokenizer.encode(&case.text, true, true).expect("encode");
+    let ids = loaded
+        .tokenizer
+        .encode(&case.text, true, true)
+        .expect("encode");
     assert_eq!(ids, case.ids, "{name}: token ids of {:?}", case.text);
     let mut reference = Reference::new(&loaded.model);
     let mut residuals = Vec::new();
     let logits = reference
-        .forward_observed(&ids, &mut |_, x| residuals.push(x.last().expect("a token").clone()))
+        .forward_observed(&ids, &mut |_, x| {
+            residuals.push(x.last().expect("a token").clone())
+        })
         .expect("forward");
     for (position, l) in logits.iter().enumerate() {
-        assert_eq!(argmax(l), case.argmax[position], "{name}: argmax at {position} of {:?}", case.text);
+        assert_eq!(
+            argmax(l),
+            case.argmax[position],
+            "{name}: argmax at {position} of {:?}",
+            case.text
+        );
         let lse = logsumexp(l);
-        assert!((lse - case.logsumexp[position]).abs() < 2e-3, "{name}: logsumexp {lse} at {position}");
+        assert!(
+            (lse - case.logsumexp[position]).abs() < 2e-3,
+            "{name}: logsumexp {lse} at {position}"
+        );
     }
     let c = last_cosine(case, logits.last().expect("a position"));
-    assert!(c >= REFERENCE_COSINE, "{name}: reference cosine {c} for {:?}", case.text);
+    assert!(
+        c >= REFERENCE_COSINE,
+        "{name}: reference cosine {c} for {:?}",
+        case.text
+    );
     for row in &case.lens {
         let x = &residuals[row.layer];
         let l2 = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        assert!((l2 / row.residual_l2 - 1.0).abs() < 1e-3, "{name}: layer {} norm {l2}", row.layer);
+        assert!(
+            (l2 / row.residual_l2 - 1.0).abs() < 1e-3,
+            "{name}: layer {} norm {l2}",
+            row.layer
+        );
         for (got, want) in x.iter().zip(&row.residual_first4) {
-            assert!((f64::from(*got) - want).abs() < 1e-3 * (1.0 + l2), "{name}: layer {} residual", row.layer);
+            assert!(
+                (f64::from(*got) - want).abs() < 1e-3 * (1.0 + l2),
+                "{name}: layer {} residual",
+                row.layer
+            );
         }
     }
     logits
@@ -119,27 +150,39 @@ fn check_greedy(name: &str, case: &Case, mut next: impl FnMut(&[u32]) -> u32) {
     let mut ids = case.ids.clone();
     for (token, margin) in case.greedy12.iter().zip(&case.greedy_margins) {
         if *margin > SAFE_MARGIN {
-            assert_eq!(next(&ids), *token, "{name}: greedy token {} of {:?}", ids.len() - case.ids.len(), case.text);
+            assert_eq!(
+                next(&ids),
+                *token,
+                "{name}: greedy token {} of {:?}",
+                ids.len() - case.ids.len(),
+                case.text
+            );
         }
         ids.push(*token);
     }
 }
 
 fn check_tiny(file: &str) {
-    let Some(cases) = golden("tiny-models.json") else { return };
+    let Some(cases) = golden("tiny-models.json") else {
+        return;
+    };
     let Some(folder) = shared() else { return };
     let loaded = load(&folder.join("models").join(file));
     for case in &cases[file] {
         check_reference(file, &loaded, case);
-        for set in cbtop::engine::cpu::KernelSet::available() {
+        for set in KernelSet::available() {
             for threads in [1, 2, 3] {
                 let logits = fast(&loaded, &case.ids, |c| {
-                    c.kernels = *set;
+                    c.kernels = set;
                     c.threads = threads;
                 });
                 let c = rounded(last_cosine(case, logits.last().expect("a position")));
                 let peer = case.peer_quantised_min_cosine;
-                assert!(c >= peer, "{file} {set:?}: fast cosine {c} below the peer's {peer} for {:?}", case.text);
+                assert!(
+                    c >= peer,
+                    "{file} {set:?}: fast cosine {c} below the peer's {peer} for {:?}",
+                    case.text
+                );
             }
         }
     }
@@ -184,7 +227,9 @@ tiny! {
 }
 
 fn check_real(file: &str) {
-    let Some(cases) = golden("real-models.json") else { return };
+    let Some(cases) = golden("real-models.json") else {
+        return;
+    };
     let Some(path) = real_model(file) else { return };
     let loaded = load(&path);
     for case in &cases[file] {
@@ -198,10 +243,17 @@ fn check_real(file: &str) {
         });
 
         let logits = fast(&loaded, &case.ids, |_| {});
-        let c = cosine(logits.last().expect("a position"), reference.last().expect("a position"));
+        let c = cosine(
+            logits.last().expect("a position"),
+            reference.last().expect("a position"),
+        );
         let peer = case.peer_quantised_min_cosine;
         println!("{file}: fast cosine {c:.6}, peer {peer}, {:?}", case.text);
-        assert!(rounded(c) >= peer, "{file}: fast cosine {c} below the peer's {peer} for {:?}", case.text);
+        assert!(
+            rounded(c) >= peer,
+            "{file}: fast cosine {c} below the peer's {peer} for {:?}",
+            case.text
+        );
     }
 }
 

@@ -3,11 +3,11 @@
 use super::setup;
 use crate::cli::{DashboardArgs, Format};
 use anyhow::bail;
+use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
-use cbtop::engine::config::cpus;
-use cbtop::profiler::probe::{self, Bandwidth};
 use cbtop::profiler::Clock;
+use cbtop::profiler::probe::{self, Bandwidth};
 use cbtop::session::snapshot::{RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::tui;
@@ -28,7 +28,9 @@ const MODELLED_GBPS: f64 = 10.0;
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
     if !args.headless && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
-        bail!("the dashboard needs a terminal for input and output; use --headless for one frame or a report");
+        bail!(
+            "the dashboard needs a terminal for input and output; use --headless for one frame or a report"
+        );
     }
     let loaded = setup::load(args.model.as_deref())?;
     let options = options(args, &loaded)?;
@@ -58,7 +60,10 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     } else {
         bandwidth = probe::read_bandwidth(&probe_counts(config.threads));
     }
-    let prompt = args.prompt.clone().unwrap_or_else(|| if demo { DEMO_PROMPT } else { PROMPT }.into());
+    let prompt = args
+        .prompt
+        .clone()
+        .unwrap_or_else(|| if demo { DEMO_PROMPT } else { PROMPT }.into());
     Ok(Options {
         config,
         explicit,
@@ -67,7 +72,10 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         chat: args.chat,
         max_tokens: args.tokens.or(args.headless.then_some(HEADLESS_TOKENS)),
         endless: args.endless || (demo && !args.headless),
-        pace: args.pace.or((demo && !args.headless).then_some(DEMO_PACE)).filter(|p| *p > 0),
+        pace: args
+            .pace
+            .or((demo && !args.headless).then_some(DEMO_PACE))
+            .filter(|p| *p > 0),
         clock,
         bandwidth,
     })

@@ -44,7 +44,9 @@ pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let loaded = setup::load(Some(&args.model))?;
     let ids = match (&args.ids, &args.text) {
         (Some(ids), _) => super::tokenize::parse_ids(ids)?,
-        (None, text) => loaded.tokenizer.encode(text.as_deref().unwrap_or_default(), true, true)?,
+        (None, text) => loaded
+            .tokenizer
+            .encode(text.as_deref().unwrap_or_default(), true, true)?,
     };
     let mut positions = Vec::with_capacity(ids.len());
     let mut last_logits = None;
@@ -73,7 +75,13 @@ pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
 }
 
 fn position(loaded: &Loaded, logits: &[f32]) -> Position {
-    let token = |id| loaded.tokenizer.token_text(id).unwrap_or_default().to_owned();
+    let token = |id| {
+        loaded
+            .tokenizer
+            .token_text(id)
+            .unwrap_or_default()
+            .to_owned()
+    };
     Position {
         argmax: argmax(logits),
         logsumexp: logsumexp(logits),
@@ -94,18 +102,27 @@ fn reference(loaded: &Loaded, ids: &[u32], take: &mut impl FnMut(&[f32])) -> any
     }
     let mut reference = Reference::new(&loaded.model);
     for chunk in ids.chunks(ROWS) {
-        reference.forward(chunk)?.iter().for_each(|logits| take(logits));
+        reference
+            .forward(chunk)?
+            .iter()
+            .for_each(|logits| take(logits));
     }
     Ok(())
 }
 
-fn fast(args: &EvalArgs, loaded: &Loaded, ids: &[u32], take: &mut impl FnMut(&[f32])) -> anyhow::Result<()> {
+fn fast(
+    args: &EvalArgs,
+    loaded: &Loaded,
+    ids: &[u32],
+    take: &mut impl FnMut(&[f32]),
+) -> anyhow::Result<()> {
     let (mut config, _) = setup::config(&args.engine, loaded)?;
     config.logit_rows = ROWS.min(config.chunk);
     if ids.is_empty() {
         return Err(EngineError::Empty.into());
     }
-    let mut engine = Engine::new(loaded.model.clone(), config.clone(), Unobserved).context("building the engine")?;
+    let mut engine = Engine::new(loaded.model.clone(), config.clone(), Unobserved)
+        .context("building the engine")?;
     for chunk in ids.chunks(config.logit_rows) {
         engine.step(chunk, Logits::All, StepKind::Prefill)?;
         for row in 0..chunk.len() {

@@ -21,14 +21,21 @@ pub fn kernels(name: &str) -> anyhow::Result<KernelSet> {
         "auto" | "cpu" => Ok(KernelSet::best()),
         "cuda" => bail!(
             "--backend cuda: this version has no CUDA backend; these can run here: {}",
-            KernelSet::available().iter().map(|k| k.name()).collect::<Vec<_>>().join(", ")
+            KernelSet::available()
+                .iter()
+                .map(|k| k.name())
+                .collect::<Vec<_>>()
+                .join(", ")
         ),
         _ => name.parse().map_err(|e| anyhow!("--backend {name}: {e}")),
     }
 }
 
 /// The engine's knobs: the model's defaults with what the user set, checked; and the names of what was set.
-pub fn config(args: &EngineArgs, loaded: &Loaded) -> anyhow::Result<(Config, BTreeSet<&'static str>)> {
+pub fn config(
+    args: &EngineArgs,
+    loaded: &Loaded,
+) -> anyhow::Result<(Config, BTreeSet<&'static str>)> {
     let mut config = loaded.config();
     let mut explicit = BTreeSet::new();
     config.kernels = kernels(&args.backend)?;
@@ -44,7 +51,11 @@ pub fn config(args: &EngineArgs, loaded: &Loaded) -> anyhow::Result<(Config, BTr
     set("threads", args.threads, &mut config.threads);
     set("ctx", args.ctx, &mut config.n_ctx);
     set("chunk", args.chunk, &mut config.chunk);
-    config.chunk = if args.chunk.is_some() { config.chunk } else { config.chunk.min(config.n_ctx.max(1)) };
+    config.chunk = if args.chunk.is_some() {
+        config.chunk
+    } else {
+        config.chunk.min(config.n_ctx.max(1))
+    };
     if let Some(ty) = args.kv_type {
         explicit.insert("kv-type");
         config.kv_type = ty;

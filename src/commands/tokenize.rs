@@ -13,7 +13,8 @@ const MAX_INPUT: u64 = 256 << 20;
 /// Encodes or decodes and prints.
 pub fn run(args: &TokenizeArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let gguf = load::open(&Source::File(args.model.clone()))?;
-    let tokenizer = Tokenizer::from_gguf(&gguf).with_context(|| args.model.display().to_string())?;
+    let tokenizer =
+        Tokenizer::from_gguf(&gguf).with_context(|| args.model.display().to_string())?;
     let input = match &args.text {
         Some(text) => text.clone(),
         None => read_stdin()?,
@@ -23,7 +24,8 @@ pub fn run(args: &TokenizeArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         out.write_all(text.as_bytes())?;
     } else {
         let ids = tokenizer.encode(&input, args.special, args.parse_special)?;
-        serde_json::to_writer(&mut *out, &serde_json::json!({ "ids": ids })).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *out, &serde_json::json!({ "ids": ids }))
+            .map_err(std::io::Error::from)?;
     }
     writeln!(out)?;
     Ok(ExitCode::SUCCESS)
@@ -37,7 +39,10 @@ fn read_stdin() -> anyhow::Result<String> {
         .read_to_end(&mut bytes)
         .context("reading standard input")?;
     if bytes.len() as u64 > MAX_INPUT {
-        bail!("standard input is longer than {} MiB; split it", MAX_INPUT >> 20);
+        bail!(
+            "standard input is longer than {} MiB; split it",
+            MAX_INPUT >> 20
+        );
     }
     String::from_utf8(bytes).context("standard input is not UTF-8 text")
 }
@@ -53,7 +58,11 @@ pub fn parse_ids(text: &str) -> anyhow::Result<Vec<u32>> {
         .trim_end_matches(']')
         .split([' ', ',', '\n', '\r', '\t'])
         .filter(|s| !s.is_empty())
-        .map(|s| s.parse().with_context(|| format!("'{s}' is not a token id; give numbers separated by spaces")))
+        .map(|s| {
+            s.parse().with_context(|| {
+                format!("'{s}' is not a token id; give numbers separated by spaces")
+            })
+        })
         .collect()
 }
 
@@ -63,7 +72,13 @@ mod tests {
 
     #[test]
     fn ids_come_in_every_usual_form() {
-        for text in ["1 2 3", "1,2,3", "[1, 2, 3]", "{\"ids\":[1,2,3]}\n", " 1\n2\t3 "] {
+        for text in [
+            "1 2 3",
+            "1,2,3",
+            "[1, 2, 3]",
+            "{\"ids\":[1,2,3]}\n",
+            " 1\n2\t3 ",
+        ] {
             assert_eq!(parse_ids(text).unwrap(), [1, 2, 3], "{text:?}");
         }
         assert!(parse_ids("").unwrap().is_empty());

@@ -46,7 +46,9 @@ impl FromStr for KvType {
         match s {
             "f16" => Ok(Self::F16),
             "f32" => Ok(Self::F32),
-            _ => Err(format!("kv cache type '{s}' cannot run; these can: f16, f32")),
+            _ => Err(format!(
+                "kv cache type '{s}' cannot run; these can: f16, f32"
+            )),
         }
     }
 }
@@ -78,7 +80,9 @@ impl FromStr for Schedule {
         match s {
             "static" => Ok(Self::Static),
             "dynamic" => Ok(Self::Dynamic),
-            _ => Err(format!("schedule '{s}' does not exist; these do: dynamic, static")),
+            _ => Err(format!(
+                "schedule '{s}' does not exist; these do: dynamic, static"
+            )),
         }
     }
 }
@@ -133,7 +137,9 @@ impl Config {
             if (1..=max).contains(&value) {
                 Ok(())
             } else {
-                Err(EngineError::Config(format!("{what} is {value}, expected 1 to {max}")))
+                Err(EngineError::Config(format!(
+                    "{what} is {value}, expected 1 to {max}"
+                )))
             }
         };
         range("the number of threads", self.threads, MAX_THREADS)?;
@@ -144,7 +150,11 @@ impl Config {
             return Err(EngineError::Config(format!(
                 "kernels '{}' need instructions this CPU does not have; these can run here: {}",
                 self.kernels.name(),
-                KernelSet::available().iter().map(|k| k.name()).collect::<Vec<_>>().join(", ")
+                KernelSet::available()
+                    .iter()
+                    .map(|k| k.name())
+                    .collect::<Vec<_>>()
+                    .join(", ")
             )));
         }
         Ok(())

@@ -7,7 +7,9 @@ pub enum EngineError {
     #[error("{0}")]
     Config(String),
     /// Memory for buffers or the kv cache could not be had.
-    #[error("not enough memory for {what}: {bytes} bytes needed; use a smaller context (--ctx) or chunk")]
+    #[error(
+        "not enough memory for {what}: {bytes} bytes needed; use a smaller context (--ctx) or chunk"
+    )]
     OutOfMemory {
         /// What was to be allocated.
         what: &'static str,
@@ -23,7 +25,9 @@ pub enum EngineError {
         reason: String,
     },
     /// More tokens than the context holds.
-    #[error("{needed} tokens do not fit into a context of {n_ctx}; use a larger one (--ctx) or a shorter prompt")]
+    #[error(
+        "{needed} tokens do not fit into a context of {n_ctx}; use a larger one (--ctx) or a shorter prompt"
+    )]
     ContextFull {
         /// Tokens that would be in the cache.
         needed: usize,
@@ -50,6 +54,8 @@ pub enum EngineError {
         n_vocab: usize,
     },
     /// A worker thread panicked.
-    #[error("a worker thread failed; restart the session (this is a defect of cbtop: please report it)")]
+    #[error(
+        "a worker thread failed; restart the session (this is a defect of cbtop: please report it)"
+    )]
     WorkerFailed,
 }

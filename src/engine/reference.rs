@@ -112,7 +112,11 @@ impl<'m> Reference<'m> {
                 s.x.iter_mut().flatten().for_each(|v| *v *= scale);
             }
             Op::Norm { src, dst, weight } => {
-                let out = s.buf(*src).iter().map(|x| rms_norm(x, weight, hp.norm_eps)).collect();
+                let out = s
+                    .buf(*src)
+                    .iter()
+                    .map(|x| rms_norm(x, weight, hp.norm_eps))
+                    .collect();
                 *s.buf(*dst) = out;
             }
             Op::MatMul { w, bias, src, dst } => {
@@ -129,7 +133,11 @@ impl<'m> Reference<'m> {
             }
             Op::QkNorm { q, k } => {
                 for (buf, w) in [(Buf::Q, q), (Buf::K, k)] {
-                    for head in s.buf(buf).iter_mut().flat_map(|x| x.chunks_exact_mut(hp.head_dim_k)) {
+                    for head in s
+                        .buf(buf)
+                        .iter_mut()
+                        .flat_map(|x| x.chunks_exact_mut(hp.head_dim_k))
+                    {
                         let normed = rms_norm(head, w, hp.norm_eps);
                         head.copy_from_slice(&normed);
                     }
@@ -148,12 +156,11 @@ impl<'m> Reference<'m> {
                 self.cache[layer].v.extend(s.v.iter().cloned());
             }
             Op::Attend { window } => {
-                s.heads = s
-                    .q
-                    .iter()
-                    .enumerate()
-                    .map(|(t, q)| attend(q, &self.cache[layer], self.past + t, *window, hp))
-                    .collect();
+                s.heads =
+                    s.q.iter()
+                        .enumerate()
+                        .map(|(t, q)| attend(q, &self.cache[layer], self.past + t, *window, hp))
+                        .collect();
             }
             Op::Gate { act } => {
                 let gated = |(g, u): (&Vec<f32>, &Vec<f32>)| {
@@ -197,7 +204,12 @@ impl<'m> Reference<'m> {
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a8, b8) = (a.chunks_exact(8), b.chunks_exact(8));
-    let tail: f32 = a8.remainder().iter().zip(b8.remainder()).map(|(x, y)| x * y).sum();
+    let tail: f32 = a8
+        .remainder()
+        .iter()
+        .zip(b8.remainder())
+        .map(|(x, y)| x * y)
+        .sum();
     for (x, y) in a8.zip(b8) {
         for i in 0..8 {
             sums[i] += x[i] * y[i];
@@ -229,7 +241,13 @@ fn rope(x: &mut [f32], position: usize, table: &RopeTable, hp: &Hparams) {
     }
 }
 
-fn attend(q: &[f32], cache: &LayerCache, position: usize, window: Option<usize>, hp: &Hparams) -> Vec<f32> {
+fn attend(
+    q: &[f32],
+    cache: &LayerCache,
+    position: usize,
+    window: Option<usize>,
+    hp: &Hparams,
+) -> Vec<f32> {
     let group = hp.n_head / hp.n_head_kv;
     let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
     let mut out = vec![0.0; hp.attn_dim()];
@@ -245,7 +263,9 @@ fn attend(q: &[f32], cache: &LayerCache, position: usize, window: Option<usize>,
             .collect();
         softmax(&mut scores);
         for (p, v) in scores.iter().zip(&cache.v[first..=position]) {
-            out.iter_mut().zip(&v[v_at..]).for_each(|(o, v)| *o += p * v);
+            out.iter_mut()
+                .zip(&v[v_at..])
+                .for_each(|(o, v)| *o += p * v);
         }
     }
     out

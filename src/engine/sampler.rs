@@ -42,7 +42,10 @@ impl SamplerConfig {
             }
         };
         if !self.temperature.is_finite() || self.temperature > 1e4 {
-            return Err(format!("--temp is {}, expected 0 to 10000", self.temperature));
+            return Err(format!(
+                "--temp is {}, expected 0 to 10000",
+                self.temperature
+            ));
         }
         unit("--top-p", self.top_p)?;
         unit("--min-p", self.min_p)
@@ -126,7 +129,10 @@ impl Sampler {
                 .iter()
                 .enumerate()
                 .filter(|(_, l)| !l.is_nan() && **l > f32::NEG_INFINITY)
-                .map(|(id, &logit)| Candidate { id: id as u32, logit }),
+                .map(|(id, &logit)| Candidate {
+                    id: id as u32,
+                    logit,
+                }),
         );
     }
 
@@ -142,7 +148,11 @@ impl Sampler {
         if self.config.top_p >= 1.0 {
             return;
         }
-        let total: f64 = self.candidates.iter().map(|c| weight(c.logit, best, 1.0)).sum();
+        let total: f64 = self
+            .candidates
+            .iter()
+            .map(|c| weight(c.logit, best, 1.0))
+            .sum();
         let mut sum = 0.0;
         let enough = self.candidates.iter().position(|c| {
             sum += weight(c.logit, best, 1.0);
@@ -156,13 +166,19 @@ impl Sampler {
     fn cut_min_p(&mut self, best: f32) {
         let floor = f64::from(self.config.min_p);
         // Sorted, so the survivors are a prefix; the most probable always stays.
-        let keep = self.candidates.partition_point(|c| weight(c.logit, best, 1.0) >= floor);
+        let keep = self
+            .candidates
+            .partition_point(|c| weight(c.logit, best, 1.0) >= floor);
         self.candidates.truncate(keep.max(1));
     }
 
     fn draw(&mut self, best: f32) -> u32 {
         let t = self.config.temperature;
-        let total: f64 = self.candidates.iter().map(|c| weight(c.logit, best, t)).sum();
+        let total: f64 = self
+            .candidates
+            .iter()
+            .map(|c| weight(c.logit, best, t))
+            .sum();
         // 53 random bits: uniform in [0, 1).
         let unit = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let mut rest = unit * total;
@@ -183,7 +199,11 @@ fn by_logit(a: &Candidate, b: &Candidate) -> Ordering {
 
 fn weight(logit: f32, best: f32, temperature: f32) -> f64 {
     // An infinite logit takes all the mass.
-    if logit == best { 1.0 } else { (f64::from(logit - best) / f64::from(temperature)).exp() }
+    if logit == best {
+        1.0
+    } else {
+        (f64::from(logit - best) / f64::from(temperature)).exp()
+    }
 }
 
 /// Index of the largest logit, the first of equals; numbers only.
@@ -212,7 +232,10 @@ pub fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
     let mut all: Vec<Candidate> = logits
         .iter()
         .enumerate()
-        .map(|(id, &logit)| Candidate { id: id as u32, logit })
+        .map(|(id, &logit)| Candidate {
+            id: id as u32,
+            logit,
+        })
         .collect();
     if n < all.len() && n > 0 {
         all.select_nth_unstable_by(n - 1, by_logit);

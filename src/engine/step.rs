@@ -61,9 +61,11 @@ impl<O: Observer> Engine<O> {
     pub fn new(model: Arc<Model>, config: Config, observer: O) -> Result<Self, EngineError> {
         config.check()?;
         let exec = Executor::new(&model, &config)?;
-        let pool = Pool::new(config.threads, config.spin(), config.pin).map_err(|e| EngineError::Threads {
-            threads: config.threads,
-            reason: e.to_string(),
+        let pool = Pool::new(config.threads, config.spin(), config.pin).map_err(|e| {
+            EngineError::Threads {
+                threads: config.threads,
+                reason: e.to_string(),
+            }
         })?;
         Ok(Self {
             pool,
@@ -135,7 +137,12 @@ impl<O: Observer> Engine<O> {
     ///
     /// # Errors
     /// No tokens, more than a chunk, more than the context holds, or one outside the vocabulary.
-    pub fn begin(&mut self, ids: &[u32], logits: Logits, kind: StepKind) -> Result<(), EngineError> {
+    pub fn begin(
+        &mut self,
+        ids: &[u32],
+        logits: Logits,
+        kind: StepKind,
+    ) -> Result<(), EngineError> {
         if ids.is_empty() {
             return Err(EngineError::Empty);
         }
@@ -144,7 +151,10 @@ impl<O: Observer> Engine<O> {
             Logits::Last => 1,
             Logits::All => ids.len(),
         };
-        for (tokens, max) in [(ids.len(), self.config.chunk), (logit_rows, self.config.logit_rows)] {
+        for (tokens, max) in [
+            (ids.len(), self.config.chunk),
+            (logit_rows, self.config.logit_rows),
+        ] {
             if tokens > max {
                 return Err(EngineError::ChunkTooLarge { tokens, max });
             }
@@ -165,7 +175,8 @@ impl<O: Observer> Engine<O> {
         self.input.logit_rows = logit_rows;
         self.cursor = Some(0);
         let last = self.past + ids.len() - 1;
-        self.observer.begin_step(kind, last as u32, ids.len() as u32);
+        self.observer
+            .begin_step(kind, last as u32, ids.len() as u32);
         Ok(())
     }
 
@@ -251,7 +262,11 @@ impl<O: Observer> Engine<O> {
         }
         let chunks = ids.len().div_ceil(self.config.chunk);
         for (i, chunk) in ids.chunks(self.config.chunk).enumerate() {
-            let logits = if i + 1 == chunks { Logits::Last } else { Logits::None };
+            let logits = if i + 1 == chunks {
+                Logits::Last
+            } else {
+                Logits::None
+            };
             self.step(chunk, logits, StepKind::Prefill)?;
         }
         Ok(())
@@ -274,9 +289,19 @@ impl<O: Observer> Engine<O> {
         self.observer.resume();
         // Without wanted logits the head has nothing to do.
         let head = self.model.plan.layer_starts.last().copied().unwrap_or(end);
-        let stop = if self.input.logit_rows == 0 { end.min(head) } else { end };
+        let stop = if self.input.logit_rows == 0 {
+            end.min(head)
+        } else {
+            end
+        };
         self.exec
-            .run(&self.model, &mut self.pool, cursor..stop.max(cursor), &self.input, &mut self.observer)
+            .run(
+                &self.model,
+                &mut self.pool,
+                cursor..stop.max(cursor),
+                &self.input,
+                &mut self.observer,
+            )
             .map_err(|_| EngineError::WorkerFailed)?;
         if end == self.model.plan.bricks.len() {
             self.past += self.input.ids.len();

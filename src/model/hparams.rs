@@ -169,8 +169,9 @@ impl Keys<'_> {
     }
 
     fn required(&self, name: &str, max: usize) -> Result<usize, ModelError> {
-        self.size(name, max)?
-            .ok_or_else(|| ModelError::MissingKey { key: self.key(name) })
+        self.size(name, max)?.ok_or_else(|| ModelError::MissingKey {
+            key: self.key(name),
+        })
     }
 
     /// A size that some files give per layer; equal in every layer, or refused.
@@ -182,7 +183,9 @@ impl Keys<'_> {
         }
         let values = self.gguf.u32s(&key)?.unwrap_or_default();
         match values.first() {
-            Some(&first) if values.iter().all(|&v| v == first) && (1..=max).contains(&(first as usize)) => {
+            Some(&first)
+                if values.iter().all(|&v| v == first) && (1..=max).contains(&(first as usize)) =>
+            {
                 Ok(Some(first as usize))
             }
             _ => Err(ModelError::Unsupported {
@@ -211,12 +214,18 @@ impl Hparams {
     /// # Errors
     /// A missing or absurd value, an unknown architecture, or a feature this program cannot run.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, ModelError> {
-        let name = gguf.str("general.architecture")?.ok_or_else(|| ModelError::MissingKey {
-            key: "general.architecture".into(),
-        })?;
+        let name = gguf
+            .str("general.architecture")?
+            .ok_or_else(|| ModelError::MissingKey {
+                key: "general.architecture".into(),
+            })?;
         let arch = Arch::from_name(name).ok_or_else(|| ModelError::UnknownArch {
             name: name.into(),
-            supported: Arch::ALL.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", "),
+            supported: Arch::ALL
+                .iter()
+                .map(|(n, _)| *n)
+                .collect::<Vec<_>>()
+                .join(", "),
         })?;
         let k = Keys { gguf, arch: name };
         if k.size("expert_count", MAX_WIDTH)?.is_some() {
@@ -225,10 +234,14 @@ impl Hparams {
             });
         }
         let n_embd = k.required("embedding_length", MAX_WIDTH)?;
-        let n_head = k.uniform("attention.head_count", 4096)?.ok_or_else(|| ModelError::MissingKey {
-            key: k.key("attention.head_count"),
-        })?;
-        let n_head_kv = k.uniform("attention.head_count_kv", 4096)?.unwrap_or(n_head);
+        let n_head =
+            k.uniform("attention.head_count", 4096)?
+                .ok_or_else(|| ModelError::MissingKey {
+                    key: k.key("attention.head_count"),
+                })?;
+        let n_head_kv = k
+            .uniform("attention.head_count_kv", 4096)?
+            .unwrap_or(n_head);
         if n_head % n_head_kv != 0 {
             return Err(ModelError::BadValue {
                 key: k.key("attention.head_count_kv"),
@@ -236,8 +249,12 @@ impl Hparams {
                 expected: format!("a divisor of head_count {n_head}"),
             });
         }
-        let head_dim_k = k.size("attention.key_length", 4096)?.unwrap_or(n_embd / n_head);
-        let head_dim_v = k.size("attention.value_length", 4096)?.unwrap_or(n_embd / n_head);
+        let head_dim_k = k
+            .size("attention.key_length", 4096)?
+            .unwrap_or(n_embd / n_head);
+        let head_dim_v = k
+            .size("attention.value_length", 4096)?
+            .unwrap_or(n_embd / n_head);
         let rope_dims = k.size("rope.dimension_count", 4096)?.unwrap_or(head_dim_k);
         if rope_dims > head_dim_k || rope_dims % 2 != 0 {
             return Err(ModelError::BadValue {
@@ -255,9 +272,11 @@ impl Hparams {
             n_head_kv,
             head_dim_k,
             head_dim_v,
-            n_ff: k.uniform("feed_forward_length", MAX_WIDTH)?.ok_or_else(|| ModelError::MissingKey {
-                key: k.key("feed_forward_length"),
-            })?,
+            n_ff: k
+                .uniform("feed_forward_length", MAX_WIDTH)?
+                .ok_or_else(|| ModelError::MissingKey {
+                    key: k.key("feed_forward_length"),
+                })?,
             n_ctx_train,
             norm_eps: k
                 .float("attention.layer_norm_rms_epsilon")?
@@ -272,11 +291,19 @@ impl Hparams {
             rope_base: k.float("rope.freq_base")?.unwrap_or(10_000.0),
             rope_scaling: rope_scaling(&k, n_ctx_train)?,
             window: window(&k, arch)?,
-            embed_scale: if arch.is_gemma() { (n_embd as f32).sqrt() } else { 1.0 },
+            embed_scale: if arch.is_gemma() {
+                (n_embd as f32).sqrt()
+            } else {
+                1.0
+            },
             attn_scale: 1.0 / (head_dim_k as f32).sqrt(),
             attn_softcap: k.float("attn_logit_softcapping")?.map(|v| v as f32),
             logit_softcap: k.float("final_logit_softcapping")?.map(|v| v as f32),
-            gate: if arch.is_gemma() { GateAct::GeluTanh } else { GateAct::Silu },
+            gate: if arch.is_gemma() {
+                GateAct::GeluTanh
+            } else {
+                GateAct::Silu
+            },
         })
     }
 

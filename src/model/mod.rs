@@ -24,7 +24,9 @@ pub enum ModelError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// A required metadata key is not there.
-    #[error("metadata key '{key}' is missing: the file is not a complete model (see `cbtop inspect`)")]
+    #[error(
+        "metadata key '{key}' is missing: the file is not a complete model (see `cbtop inspect`)"
+    )]
     MissingKey {
         /// The key.
         key: String,

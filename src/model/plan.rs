@@ -1,10 +1,10 @@
 //! The forward pass as data: a list of bricks. A new architecture is a new list, not a new forward pass.
 
+use super::ModelError;
 use super::brick::BrickId;
 use super::hparams::{Arch, GateAct, Hparams, RopeScaling};
 use super::rope::RopeTable;
 use super::weights::{Matrix, Vector, Weights};
-use super::ModelError;
 use crate::gguf::Gguf;
 
 /// A buffer of activations, one column a token.
@@ -148,14 +148,27 @@ impl Builder<'_> {
     /// Norms and residual additions split the work by token in the same way: no thread waits between them, only before
     /// a mat-mul reads what a norm into [`Buf::Normed`] wrote.
     fn norm(&mut self, id: BrickId, tensor: &str, src: Buf, dst: Buf) -> Result<(), ModelError> {
-        let weight = self.w.vector(&self.name(&format!("{tensor}.weight")), self.hp.n_embd)?;
+        let weight = self
+            .w
+            .vector(&self.name(&format!("{tensor}.weight")), self.hp.n_embd)?;
         self.push(id, Op::Norm { src, dst, weight }, dst == Buf::Normed);
         Ok(())
     }
 
-    fn matmul(&mut self, id: BrickId, tensor: &str, (src, k): (Buf, usize), (dst, rows): (Buf, usize), barrier: bool) -> Result<(), ModelError> {
-        let w = self.w.matrix(&self.name(&format!("{tensor}.weight")), k, rows)?;
-        let bias = self.w.optional_vector(&self.name(&format!("{tensor}.bias")), rows)?;
+    fn matmul(
+        &mut self,
+        id: BrickId,
+        tensor: &str,
+        (src, k): (Buf, usize),
+        (dst, rows): (Buf, usize),
+        barrier: bool,
+    ) -> Result<(), ModelError> {
+        let w = self
+            .w
+            .matrix(&self.name(&format!("{tensor}.weight")), k, rows)?;
+        let bias = self
+            .w
+            .optional_vector(&self.name(&format!("{tensor}.bias")), rows)?;
         self.push(id, Op::MatMul { w, bias, src, dst }, barrier);
         Ok(())
     }
@@ -177,15 +190,31 @@ impl Builder<'_> {
         self.matmul(BrickId::KProj, "attn_k", input, (Buf::K, hp.k_dim()), false)?;
         self.matmul(BrickId::VProj, "attn_v", input, (Buf::V, hp.v_dim()), true)?;
         if matches!(hp.arch, Arch::Qwen3 | Arch::Gemma3) {
-            let q = self.w.vector(&self.name("attn_q_norm.weight"), hp.head_dim_k)?;
-            let k = self.w.vector(&self.name("attn_k_norm.weight"), hp.head_dim_k)?;
+            let q = self
+                .w
+                .vector(&self.name("attn_q_norm.weight"), hp.head_dim_k)?;
+            let k = self
+                .w
+                .vector(&self.name("attn_k_norm.weight"), hp.head_dim_k)?;
             self.push(BrickId::QkNorm, Op::QkNorm { q, k }, false);
         }
         // Norm, rotation and cache write split the work by head in the same way, so no thread waits between them.
         self.push(BrickId::Rope, Op::Rope { table: rope }, false);
         self.push(BrickId::KvWrite, Op::KvWrite, true);
-        self.push(BrickId::Attention, Op::Attend { window: hp.layer_window(layer) }, true);
-        self.matmul(BrickId::OProj, "attn_output", (Buf::Heads, hp.attn_dim()), (Buf::Out, hp.n_embd), true)?;
+        self.push(
+            BrickId::Attention,
+            Op::Attend {
+                window: hp.layer_window(layer),
+            },
+            true,
+        );
+        self.matmul(
+            BrickId::OProj,
+            "attn_output",
+            (Buf::Heads, hp.attn_dim()),
+            (Buf::Out, hp.n_embd),
+            true,
+        )?;
         let src = self.post_norm(BrickId::AttnPostNorm, "post_attention_norm")?;
         self.push(BrickId::AttnResidual, Op::Residual { src }, false);
         Ok(())
@@ -195,10 +224,22 @@ impl Builder<'_> {
         let hp = self.hp;
         self.norm(BrickId::FfnNorm, "ffn_norm", Buf::X, Buf::Normed)?;
         let input = (Buf::Normed, hp.n_embd);
-        self.matmul(BrickId::GateProj, "ffn_gate", input, (Buf::Gate, hp.n_ff), false)?;
+        self.matmul(
+            BrickId::GateProj,
+            "ffn_gate",
+            input,
+            (Buf::Gate, hp.n_ff),
+            false,
+        )?;
         self.matmul(BrickId::UpProj, "ffn_up", input, (Buf::Up, hp.n_ff), true)?;
         self.push(BrickId::Activation, Op::Gate { act: hp.gate }, true);
-        self.matmul(BrickId::DownProj, "ffn_down", (Buf::Act, hp.n_ff), (Buf::Out, hp.n_embd), true)?;
+        self.matmul(
+            BrickId::DownProj,
+            "ffn_down",
+            (Buf::Act, hp.n_ff),
+            (Buf::Out, hp.n_embd),
+            true,
+        )?;
         let src = self.post_norm(BrickId::FfnPostNorm, "post_ffw_norm")?;
         // The head takes its tokens in another split than the layers.
         let last = self.layer == Some(hp.n_layers - 1);
@@ -211,14 +252,24 @@ impl Builder<'_> {
 pub(super) fn build(gguf: &Gguf, hp: &Hparams) -> Result<(Plan, usize), ModelError> {
     let w = Weights { gguf };
     let factors = w.optional_vector("rope_freqs.weight", hp.rope_dims / 2)?;
-    let mut ropes = vec![RopeTable::new(hp.rope_dims, hp.rope_base, hp.rope_scaling, factors.as_deref())];
+    let mut ropes = vec![RopeTable::new(
+        hp.rope_dims,
+        hp.rope_base,
+        hp.rope_scaling,
+        factors.as_deref(),
+    )];
     if let Some(window) = hp.window {
         // Windowed layers of Gemma 3 keep the plain base: positions in a window never exceed training.
         let scaling = match hp.arch {
             Arch::Gemma3 => RopeScaling::None,
             _ => hp.rope_scaling,
         };
-        ropes.push(RopeTable::new(hp.rope_dims, window.rope_base, scaling, factors.as_deref()));
+        ropes.push(RopeTable::new(
+            hp.rope_dims,
+            window.rope_base,
+            scaling,
+            factors.as_deref(),
+        ));
     }
 
     let table = w.matrix("token_embd.weight", hp.n_embd, 0)?;
@@ -249,8 +300,18 @@ pub(super) fn build(gguf: &Gguf, hp: &Hparams) -> Result<(Plan, usize), ModelErr
     layer_starts.push(b.bricks.len());
     b.norm(BrickId::FinalNorm, "output_norm", Buf::X, Buf::Normed)?;
     // Tied embeddings: the head is the embedding table.
-    let head = if b.w.has("output.weight") { "output" } else { "token_embd" };
-    b.matmul(BrickId::LmHead, head, (Buf::Normed, hp.n_embd), (Buf::Logits, n_vocab), true)?;
+    let head = if b.w.has("output.weight") {
+        "output"
+    } else {
+        "token_embd"
+    };
+    b.matmul(
+        BrickId::LmHead,
+        head,
+        (Buf::Normed, hp.n_embd),
+        (Buf::Logits, n_vocab),
+        true,
+    )?;
     let plan = Plan {
         bricks: b.bricks,
         ropes,

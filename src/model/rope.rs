@@ -21,7 +21,9 @@ impl RopeTable {
         let half = dims / 2;
         let mut magnitude = 1.0;
         let extrapolated = (0..half).map(|i| {
-            let divisor = factors.and_then(|f| f.get(i)).map_or(1.0, |&f| f64::from(f));
+            let divisor = factors
+                .and_then(|f| f.get(i))
+                .map_or(1.0, |&f| f64::from(f));
             base.powf(-2.0 * i as f64 / dims as f64) / divisor
         });
         let inv_freq = match scaling {
@@ -49,7 +51,10 @@ impl RopeTable {
                     .collect()
             }
         };
-        Self { inv_freq, magnitude }
+        Self {
+            inv_freq,
+            magnitude,
+        }
     }
 
     /// Writes `(cos, sin)` of every pair at `position`; both slices have `inv_freq.len()` elements.
@@ -79,7 +84,12 @@ mod tests {
 
     #[test]
     fn linear_scaling_and_factors_divide() {
-        let t = RopeTable::new(4, 100.0, RopeScaling::Linear { factor: 4.0 }, Some(&[1.0, 2.0]));
+        let t = RopeTable::new(
+            4,
+            100.0,
+            RopeScaling::Linear { factor: 4.0 },
+            Some(&[1.0, 2.0]),
+        );
         assert!((t.inv_freq[0] - 0.25).abs() < 1e-12);
         assert!((t.inv_freq[1] - 0.0125).abs() < 1e-12);
     }

@@ -37,7 +37,11 @@ pub(super) struct Weights<'a> {
 impl Weights<'_> {
     fn find(&self, name: &str) -> Option<(usize, &TensorInfo)> {
         let t = self.gguf.tensor(name)?;
-        let i = self.gguf.tensors().iter().position(|o| std::ptr::eq(o, t))?;
+        let i = self
+            .gguf
+            .tensors()
+            .iter()
+            .position(|o| std::ptr::eq(o, t))?;
         Some((i, t))
     }
 
@@ -57,8 +61,11 @@ impl Weights<'_> {
 
     /// A matrix of `rows` x `k`; `rows` 0 takes any.
     pub fn matrix(&self, name: &str, k: usize, rows: usize) -> Result<Matrix, ModelError> {
-        let (tensor, t) = self.find(name).ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
-        let shape_ok = t.dims.len() == 2 && t.dims[0] == k as u64 && (rows == 0 || t.dims[1] == rows as u64);
+        let (tensor, t) = self
+            .find(name)
+            .ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
+        let shape_ok =
+            t.dims.len() == 2 && t.dims[0] == k as u64 && (rows == 0 || t.dims[1] == rows as u64);
         if !shape_ok {
             return Err(Self::shape_error(t, &[k, rows]));
         }
@@ -66,14 +73,17 @@ impl Weights<'_> {
             return Err(ModelError::UnsupportedType {
                 name: name.into(),
                 ty: t.ty.to_string(),
-                supported: quant::supported().iter().map(|t| t.name()).collect::<Vec<_>>().join(", "),
+                supported: quant::supported()
+                    .iter()
+                    .map(|t| t.name())
+                    .collect::<Vec<_>>()
+                    .join(", "),
             });
         }
         let rows = t.dims[1] as usize;
-        let row_bytes = t
-            .ty
-            .bytes_for(t.dims[0])
-            .ok_or_else(|| Self::shape_error(t, &[k, rows]))? as usize;
+        let row_bytes =
+            t.ty.bytes_for(t.dims[0])
+                .ok_or_else(|| Self::shape_error(t, &[k, rows]))? as usize;
         // The int8 activations come in groups of 32.
         if t.ty.block_len() > 1 && k % 32 != 0 {
             return Err(Self::shape_error(t, &[k, rows]));
@@ -89,15 +99,19 @@ impl Weights<'_> {
 
     /// A vector of `n` floats.
     pub fn vector(&self, name: &str, n: usize) -> Result<Vector, ModelError> {
-        let (_, t) = self.find(name).ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
+        let (_, t) = self
+            .find(name)
+            .ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
         if t.dims.iter().product::<u64>() != n as u64 || t.dims[0] != n as u64 {
             return Err(Self::shape_error(t, &[n]));
         }
         let mut out = vec![0.0; n];
-        quant::dequantise_row(t.ty, self.gguf.data(t), &mut out).map_err(|_| ModelError::UnsupportedType {
-            name: name.into(),
-            ty: t.ty.to_string(),
-            supported: "F32, F16, BF16".into(),
+        quant::dequantise_row(t.ty, self.gguf.data(t), &mut out).map_err(|_| {
+            ModelError::UnsupportedType {
+                name: name.into(),
+                ty: t.ty.to_string(),
+                supported: "F32, F16, BF16".into(),
+            }
         })?;
         Ok(out.into())
     }

@@ -94,8 +94,12 @@ impl Brick {
     /// Columns this brick computes: the head only those whose logits are wanted.
     pub fn columns(&self, s: &StepShape) -> usize {
         match &self.op {
-            Op::MatMul { dst: Buf::Logits, .. } => s.logit_rows,
-            Op::Norm { dst: Buf::Normed, .. } if self.layer.is_none() => s.logit_rows,
+            Op::MatMul {
+                dst: Buf::Logits, ..
+            } => s.logit_rows,
+            Op::Norm {
+                dst: Buf::Normed, ..
+            } if self.layer.is_none() => s.logit_rows,
             _ => s.tokens,
         }
     }

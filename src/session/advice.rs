@@ -70,7 +70,11 @@ impl Advice {
             self.entries.retain(|e| !e.is_open() || still_said(e));
         }
         for a in advice {
-            match self.entries.iter_mut().find(|e| e.shown.id == a.recommendation.id) {
+            match self
+                .entries
+                .iter_mut()
+                .find(|e| e.shown.id == a.recommendation.id)
+            {
                 Some(e) if e.is_open() => (e.shown, e.change) = (a.recommendation, a.change),
                 Some(_) => {}
                 None => self.entries.push(Entry {
@@ -108,7 +112,9 @@ fn changed(config: &Config, change: &Change) -> Result<Config, EngineError> {
     match change {
         Change::Threads(n) => c.threads = *n,
         Change::Kernels(name) => {
-            c.kernels = name.parse().map_err(|e: crate::engine::cpu::KernelSetError| refuse(e.to_string()))?;
+            c.kernels = name
+                .parse()
+                .map_err(|e: crate::engine::cpu::KernelSetError| refuse(e.to_string()))?;
         }
         Change::KvType(name) => c.kv_type = name.parse().map_err(refuse)?,
         Change::Chunk(n) => c.chunk = *n,
@@ -216,7 +222,9 @@ impl Session {
 
     /// Feeds the comparison in progress, if there is one.
     pub(super) fn follow_measurement(&mut self, us: f64) {
-        let Some(entry) = self.advice.measuring() else { return };
+        let Some(entry) = self.advice.measuring() else {
+            return;
+        };
         let Some(test) = &mut entry.test else { return };
         let action = test.token(us);
         entry.shown.status = test.status();
@@ -292,7 +300,9 @@ impl Session {
             self.complain("nothing to undo");
             return;
         };
-        let Some(before) = entry.before.take() else { return };
+        let Some(before) = entry.before.take() else {
+            return;
+        };
         entry.shown.status = match &mut entry.test {
             Some(test) => {
                 test.undo();

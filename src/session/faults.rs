@@ -24,7 +24,9 @@ impl StepFaults {
     /// A decode step ended.
     pub fn step(&mut self) {
         let now = self.counter.as_ref().and_then(FaultCounter::read);
-        self.of_last_step = now.zip(self.last).map(|(n, l)| n.minor.saturating_sub(l.minor));
+        self.of_last_step = now
+            .zip(self.last)
+            .map(|(n, l)| n.minor.saturating_sub(l.minor));
         self.first = self.first.or(now);
         self.last = now;
     }

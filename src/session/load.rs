@@ -53,7 +53,9 @@ pub enum LoadError {
         error: TokenizerError,
     },
     /// Model and vocabulary disagree.
-    #[error("{source_name}: the vocabulary has {tokens} tokens, the embedding {rows} rows: the file is damaged")]
+    #[error(
+        "{source_name}: the vocabulary has {tokens} tokens, the embedding {rows} rows: the file is damaged"
+    )]
     VocabularySize {
         /// The file's name.
         source_name: String,
@@ -124,7 +126,13 @@ impl Loaded {
 
     /// `general.name`, or the file's name.
     pub fn name(&self) -> String {
-        let named = self.model.gguf().str("general.name").ok().flatten().map(str::to_owned);
+        let named = self
+            .model
+            .gguf()
+            .str("general.name")
+            .ok()
+            .flatten()
+            .map(str::to_owned);
         named.unwrap_or_else(|| match &self.source {
             Source::Demo => DEMO_NAME.into(),
             Source::File(path) => file_name(path),
@@ -133,5 +141,8 @@ impl Loaded {
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }

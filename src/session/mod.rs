@@ -44,7 +44,11 @@ pub fn spawn(mut session: Session) -> std::io::Result<SessionHandle> {
     Ok(SessionHandle { frames, commands })
 }
 
-fn drive(session: &mut Session, commands: &Receiver<Command>, frames: &watch::Sender<Arc<Snapshot>>) {
+fn drive(
+    session: &mut Session,
+    commands: &Receiver<Command>,
+    frames: &watch::Sender<Arc<Snapshot>>,
+) {
     let mut published = Instant::now();
     let mut next_token = Instant::now();
     loop {

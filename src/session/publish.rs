@@ -17,7 +17,12 @@ pub fn model_info(loaded: &Loaded) -> ModelInfo {
     ModelInfo {
         name: loaded.name(),
         path: loaded.source.to_string(),
-        arch: gguf.str("general.architecture").ok().flatten().unwrap_or_default().into(),
+        arch: gguf
+            .str("general.architecture")
+            .ok()
+            .flatten()
+            .unwrap_or_default()
+            .into(),
         quantisation: quantisation_name(gguf),
         params: gguf.tensors().iter().map(|t| t.elements()).sum(),
         file_bytes: gguf.file_bytes(),
@@ -34,7 +39,11 @@ pub fn model_info(loaded: &Loaded) -> ModelInfo {
 /// Facts about the machine; with modelled time nothing of it may show, so that frames are the same everywhere.
 pub fn machine_info(options: &Options) -> MachineInfo {
     let threads = options.config.threads as u32;
-    let read_bandwidth_gbps = options.bandwidth.iter().find(|b| b.threads == threads).map(|b| b.gbps);
+    let read_bandwidth_gbps = options
+        .bandwidth
+        .iter()
+        .find(|b| b.threads == threads)
+        .map(|b| b.gbps);
     if options.clock.is_modelled() {
         return MachineInfo {
             cpu: "modelled machine".into(),
@@ -107,7 +116,14 @@ impl Session {
 
     fn memory_info(&mut self) -> MemoryInfo {
         let mut info = MemoryInfo {
-            weights_bytes: self.loaded.model.gguf().tensors().iter().map(|t| t.bytes).sum(),
+            weights_bytes: self
+                .loaded
+                .model
+                .gguf()
+                .tensors()
+                .iter()
+                .map(|t| t.bytes)
+                .sum(),
             kv_bytes: self.engine.kv_bytes(),
             kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.past() as u64,
             scratch_bytes: self.engine.scratch_bytes(),

@@ -61,11 +61,19 @@ pub enum SessionError {
 #[derive(Debug, Clone, PartialEq)]
 enum Phase {
     /// `done` tokens of the prompt are in the cache.
-    Prefill { done: usize },
+    Prefill {
+        done: usize,
+    },
     /// `next` is to be decoded.
-    Decode { next: u32 },
-    Finished { reason: &'static str },
-    Failed { error: String },
+    Decode {
+        next: u32,
+    },
+    Finished {
+        reason: &'static str,
+    },
+    Failed {
+        error: String,
+    },
 }
 
 /// Where the user let it stop.
@@ -77,7 +85,9 @@ enum Gate {
     OneToken,
     /// Run one layer, then pause inside the token.
     OneLayer,
-    InsideToken { next_layer: usize },
+    InsideToken {
+        next_layer: usize,
+    },
 }
 
 /// A session.
@@ -143,7 +153,9 @@ impl Session {
     /// What the session is doing, for showing.
     pub fn state(&self) -> RunState {
         match (&self.phase, self.gate) {
-            (Phase::Failed { error }, _) => RunState::Failed { error: error.clone() },
+            (Phase::Failed { error }, _) => RunState::Failed {
+                error: error.clone(),
+            },
             (Phase::Finished { reason }, _) => RunState::Finished {
                 reason: (*reason).into(),
             },
@@ -180,7 +192,9 @@ impl Session {
         match self.try_tick() {
             Ok(text) => text,
             Err(e) => {
-                self.phase = Phase::Failed { error: e.to_string() };
+                self.phase = Phase::Failed {
+                    error: e.to_string(),
+                };
                 String::new()
             }
         }
@@ -216,7 +230,9 @@ impl Session {
         if !self.engine.in_step() {
             match self.phase {
                 Phase::Prefill { done } => self.begin_chunk(done)?,
-                Phase::Decode { next } => self.engine.begin(&[next], Logits::Last, StepKind::Decode)?,
+                Phase::Decode { next } => {
+                    self.engine.begin(&[next], Logits::Last, StepKind::Decode)?
+                }
                 _ => return Ok(String::new()),
             }
         }
@@ -240,9 +256,14 @@ impl Session {
         if !matches!(self.gate, Gate::InsideToken { .. }) {
             return;
         }
-        let done = self.engine.finish().and_then(|()| self.end_step_in_progress());
+        let done = self
+            .engine
+            .finish()
+            .and_then(|()| self.end_step_in_progress());
         if let Err(e) = done {
-            self.phase = Phase::Failed { error: e.to_string() };
+            self.phase = Phase::Failed {
+                error: e.to_string(),
+            };
         }
         self.gate = Gate::Paused;
     }
@@ -253,8 +274,13 @@ impl Session {
 
     fn begin_chunk(&mut self, done: usize) -> Result<(), EngineError> {
         let end = self.chunk_end(done);
-        let logits = if end == self.prompt_ids.len() { Logits::Last } else { Logits::None };
-        self.engine.begin(&self.prompt_ids[done..end], logits, StepKind::Prefill)
+        let logits = if end == self.prompt_ids.len() {
+            Logits::Last
+        } else {
+            Logits::None
+        };
+        self.engine
+            .begin(&self.prompt_ids[done..end], logits, StepKind::Prefill)
     }
 
     fn end_chunk(&mut self, done: usize) -> Result<String, EngineError> {
@@ -307,7 +333,11 @@ impl Session {
         self.generated += 1;
         self.history.push(choice.id);
         self.phase = Phase::Decode { next: choice.id };
-        if self.options.max_tokens.is_some_and(|max| self.generated >= max) {
+        if self
+            .options
+            .max_tokens
+            .is_some_and(|max| self.generated >= max)
+        {
             self.end_run("token limit");
         } else if self.engine.room() == 0 {
             self.end_run("context full");
@@ -462,7 +492,13 @@ impl Session {
         self.leave_token();
         let mut engine = build_engine(&self.loaded.model, &config, self.options.clock)?;
         // The token to decode next is not in the cache yet.
-        let cached: Vec<u32> = self.prompt_ids.iter().chain(&self.history).copied().take(self.engine.past()).collect();
+        let cached: Vec<u32> = self
+            .prompt_ids
+            .iter()
+            .chain(&self.history)
+            .copied()
+            .take(self.engine.past())
+            .collect();
         if !cached.is_empty() {
             engine.prefill(&cached)?;
         }
@@ -473,7 +509,11 @@ impl Session {
     }
 }
 
-fn build_engine(model: &Arc<Model>, config: &Config, clock: Clock) -> Result<Engine<StepRecorder>, EngineError> {
+fn build_engine(
+    model: &Arc<Model>,
+    config: &Config,
+    clock: Clock,
+) -> Result<Engine<StepRecorder>, EngineError> {
     // One call more than the plan's bricks: sampling.
     let recorder = StepRecorder::new(clock, model.plan.bricks.len() + 1);
     Engine::new(Arc::clone(model), config.clone(), recorder)
@@ -494,7 +534,13 @@ pub fn encode_prompt(loaded: &Loaded, prompt: &str, chat: bool) -> Result<Vec<u3
         role: "user".into(),
         content: prompt.into(),
     }];
-    let text = render_chat(template, &messages, special(t.bos()), special(t.eos()), true)?;
+    let text = render_chat(
+        template,
+        &messages,
+        special(t.bos()),
+        special(t.eos()),
+        true,
+    )?;
     // Templates write the beginning-of-text token themselves when they want one.
     Ok(t.encode(&text, false, true)?)
 }

@@ -5,7 +5,8 @@
 pub use crate::engine::config::EngineInfo;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
-    BrickRow, CriticalNode, CriticalPath, LayerRow, MachineInfo, MemoryInfo, Rates, StepEvent, StepTrace,
+    BrickRow, CriticalNode, CriticalPath, LayerRow, MachineInfo, MemoryInfo, Rates, StepEvent,
+    StepTrace,
 };
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 

@@ -11,7 +11,10 @@ pub fn shared() -> Option<PathBuf> {
     if path.join("golden").is_dir() {
         return Some(path);
     }
-    println!("skipped: {} is not there (set CBTOP_SHARED)", path.display());
+    println!(
+        "skipped: {} is not there (set CBTOP_SHARED)",
+        path.display()
+    );
     None
 }
 
@@ -19,7 +22,9 @@ pub fn shared() -> Option<PathBuf> {
 pub fn real_model(file: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("CBTOP_MODELS")
         .map(PathBuf::from)
-        .or_else(|| std::env::var_os("XDG_CACHE_HOME").map(|c| PathBuf::from(c).join("cbtop/models")))
+        .or_else(|| {
+            std::env::var_os("XDG_CACHE_HOME").map(|c| PathBuf::from(c).join("cbtop/models"))
+        })
         .or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache/cbtop/models")))
         .unwrap_or_default();
     let path = cache.join(file);
@@ -40,12 +45,19 @@ pub const GEMMA3: &str = "gemma-3-270m-q4_k_m.gguf";
 /// Cosine of two vectors, in f64.
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
-    let dot = |x: &[f32], y: &[f32]| -> f64 { x.iter().zip(y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
+    let dot = |x: &[f32], y: &[f32]| -> f64 {
+        x.iter()
+            .zip(y)
+            .map(|(x, y)| f64::from(*x) * f64::from(*y))
+            .sum()
+    };
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
 /// A tiny model with random weights that the repository carries.
 pub fn fixture(file: &str) -> cbtop::session::Loaded {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/models")
+        .join(file);
     cbtop::session::Loaded::open(cbtop::session::Source::File(path)).expect("fixture")
 }

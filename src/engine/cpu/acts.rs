@@ -75,7 +75,10 @@ impl QActs {
     /// # Panics
     /// When `k` is not a multiple of 32, or `cols` columns of `k` elements do not fit.
     pub fn set_shape(&mut self, k: usize, cols: usize) {
-        assert!(k.is_multiple_of(32), "column length {k} is not whole blocks");
+        assert!(
+            k.is_multiple_of(32),
+            "column length {k} is not whole blocks"
+        );
         let stride = k.next_multiple_of(64);
         let needed = stride.checked_mul(cols);
         assert!(

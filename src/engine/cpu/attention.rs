@@ -125,15 +125,24 @@ mod x86 {
                 while i + 32 <= n {
                     for (u, acc) in acc.iter_mut().enumerate() {
                         let at = i + 8 * u;
-                        *acc = _mm256_fmadd_ps(_mm256_loadu_ps(q.as_ptr().add(at)), E::load8(row.add(at)), *acc);
+                        *acc = _mm256_fmadd_ps(
+                            _mm256_loadu_ps(q.as_ptr().add(at)),
+                            E::load8(row.add(at)),
+                            *acc,
+                        );
                     }
                     i += 32;
                 }
                 while i < wide {
-                    acc[0] = _mm256_fmadd_ps(_mm256_loadu_ps(q.as_ptr().add(i)), E::load8(row.add(i)), acc[0]);
+                    acc[0] = _mm256_fmadd_ps(
+                        _mm256_loadu_ps(q.as_ptr().add(i)),
+                        E::load8(row.add(i)),
+                        acc[0],
+                    );
                     i += 8;
                 }
-                let sum = _mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), _mm256_add_ps(acc[2], acc[3]));
+                let sum =
+                    _mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), _mm256_add_ps(acc[2], acc[3]));
                 let mut s = horizontal_sum(sum);
                 for i in wide..n {
                     s += q[i] * (*row.add(i)).into();
@@ -171,7 +180,11 @@ mod x86 {
             }
         }
         for (d, o) in out.iter_mut().enumerate().skip(d) {
-            *o = p.iter().enumerate().map(|(j, p)| p * v[j * n + d].into()).sum();
+            *o = p
+                .iter()
+                .enumerate()
+                .map(|(j, p)| p * v[j * n + d].into())
+                .sum();
         }
     }
 
@@ -203,22 +216,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check<E: AttentionElem>(make: fn(f32) -> E, widen: fn(E) -> f32, n: usize, rows: usize, seed: u32) {
+    fn check<E: AttentionElem>(
+        make: fn(f32) -> E,
+        widen: fn(E) -> f32,
+        n: usize,
+        rows: usize,
+        seed: u32,
+    ) {
         let value = |i: usize| ((i as f32 + seed as f32) * 0.731).sin();
         let q: Vec<f32> = (0..n).map(value).collect();
         let kv: Vec<E> = (0..n * rows).map(|i| make(value(i * 7 + 3))).collect();
         let p: Vec<f32> = (0..rows).map(|i| value(i * 3).abs()).collect();
-        for &set in KernelSet::available() {
+        for set in KernelSet::available() {
             let ops = E::ops(set);
             let (mut s, mut o) = (vec![0.0; rows], vec![0.0; n]);
             (ops.scores)(&q, &kv, 0.5, &mut s);
             (ops.weighted_sum)(&p, &kv, &mut o);
             for (j, s) in s.iter().enumerate() {
-                let want: f64 = (0..n).map(|i| f64::from(q[i]) * f64::from(widen(kv[j * n + i]))).sum::<f64>() * 0.5;
+                let want: f64 = (0..n)
+                    .map(|i| f64::from(q[i]) * f64::from(widen(kv[j * n + i])))
+                    .sum::<f64>()
+                    * 0.5;
                 assert!((f64::from(*s) - want).abs() < 1e-4, "{set:?} {s} {want}");
             }
             for (d, o) in o.iter().enumerate() {
-                let want: f64 = (0..rows).map(|j| f64::from(p[j]) * f64::from(widen(kv[j * n + d]))).sum();
+                let want: f64 = (0..rows)
+                    .map(|j| f64::from(p[j]) * f64::from(widen(kv[j * n + d])))
+                    .sum();
                 assert!((f64::from(*o) - want).abs() < 1e-4, "{set:?} {o} {want}");
             }
         }

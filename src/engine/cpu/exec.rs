@@ -3,7 +3,7 @@
 use super::attention::{AttentionElem, AttentionOps};
 use super::buffers::{Columns, share};
 use super::kv::{KvCache, Planes};
-use super::pool::{Barrier, Pool, Poisoned};
+use super::pool::{Barrier, Poisoned, Pool};
 use super::{Acts, FloatOps, Input, KernelSet, MatCall, MatKernel, QActs, float_ops, mat_kernel};
 use crate::engine::config::Schedule;
 use crate::engine::sampler::Sampler;
@@ -81,7 +81,13 @@ impl Buffers {
                 matches!(&b.op, Op::MatMul { w, src, .. } if *src == buf && mat_kernel(c.kernels, w.ty).is_some_and(|k| k.input == Input::Q8))
             })
         };
-        let writes = |buf: Buf| model.plan.bricks.iter().any(|b| matches!(&b.op, Op::Norm { dst, .. } if *dst == buf));
+        let writes = |buf: Buf| {
+            model
+                .plan
+                .bricks
+                .iter()
+                .any(|b| matches!(&b.op, Op::Norm { dst, .. } if *dst == buf))
+        };
         let q8 = |buf, k| feeds_quantised(buf).then(|| QActs::new(c.chunk, k));
         Self {
             x: cols(hp.n_embd),
@@ -91,7 +97,11 @@ impl Buffers {
             v: cols(hp.v_dim()),
             heads: cols(hp.attn_dim()),
             out: cols(hp.n_embd),
-            post_normed: cols(if writes(Buf::PostNormed) { hp.n_embd } else { 0 }),
+            post_normed: cols(if writes(Buf::PostNormed) {
+                hp.n_embd
+            } else {
+                0
+            }),
             gate: cols(hp.n_ff),
             up: cols(hp.n_ff),
             act: cols(hp.n_ff),
@@ -99,7 +109,12 @@ impl Buffers {
             normed_q8: q8(Buf::Normed, hp.n_embd),
             heads_q8: q8(Buf::Heads, hp.attn_dim()),
             act_q8: q8(Buf::Act, hp.n_ff),
-            ropes: model.plan.ropes.iter().map(|r| cols(2 * r.inv_freq.len())).collect(),
+            ropes: model
+                .plan
+                .ropes
+                .iter()
+                .map(|r| cols(2 * r.inv_freq.len()))
+                .collect(),
             scores: Columns::new(c.n_ctx, c.threads),
             head_scratch: Columns::new(hp.head_dim_k, c.threads),
         }
@@ -132,7 +147,9 @@ impl Buffers {
     }
 
     fn all_q8_mut(&mut self) -> impl Iterator<Item = &mut QActs> {
-        [&mut self.normed_q8, &mut self.heads_q8, &mut self.act_q8].into_iter().flatten()
+        [&mut self.normed_q8, &mut self.heads_q8, &mut self.act_q8]
+            .into_iter()
+            .flatten()
     }
 
     fn bytes(&self) -> u64 {
@@ -152,7 +169,11 @@ impl Buffers {
             &self.scores,
             &self.head_scratch,
         ];
-        let floats: u64 = fixed.into_iter().chain(&self.ropes).map(Columns::bytes).sum();
+        let floats: u64 = fixed
+            .into_iter()
+            .chain(&self.ropes)
+            .map(Columns::bytes)
+            .sum();
         let q8: u64 = [&self.normed_q8, &self.heads_q8, &self.act_q8]
             .into_iter()
             .flatten()
@@ -171,9 +192,15 @@ impl Executor {
         let mut kernels = Vec::with_capacity(model.plan.bricks.len());
         for brick in &model.plan.bricks {
             kernels.push(match &brick.op {
-                Op::MatMul { w, .. } => Some(mat_kernel(config.kernels, w.ty).ok_or_else(|| {
-                    EngineError::Config(format!("kernels '{}' cannot run {} weights", config.kernels.name(), w.ty))
-                })?),
+                Op::MatMul { w, .. } => {
+                    Some(mat_kernel(config.kernels, w.ty).ok_or_else(|| {
+                        EngineError::Config(format!(
+                            "kernels '{}' cannot run {} weights",
+                            config.kernels.name(),
+                            w.ty
+                        ))
+                    })?)
+                }
                 _ => None,
             });
         }
@@ -184,7 +211,12 @@ impl Executor {
             kernels,
             buffers: Buffers::new(model, config),
             cache: KvCache::new(&model.hparams, config.n_ctx, config.kv_type)?,
-            counters: model.plan.bricks.iter().map(|_| AtomicUsize::new(0)).collect(),
+            counters: model
+                .plan
+                .bricks
+                .iter()
+                .map(|_| AtomicUsize::new(0))
+                .collect(),
             config: config.clone(),
         })
     }
@@ -207,7 +239,9 @@ impl Executor {
         let id = sampler.sample(logits);
         let max = (ops.max)(logits);
         let mass = (ops.exp_sum)(logits, max);
-        let prob = logits.get(id as usize).map_or(f64::NAN, |l| f64::from(l - max).exp() / mass) as f32;
+        let prob = logits
+            .get(id as usize)
+            .map_or(f64::NAN, |l| f64::from(l - max).exp() / mass) as f32;
         Choice { id, prob }
     }
 
@@ -304,7 +338,12 @@ impl Job<'_> {
         }
     }
 
-    fn walk_observed<O: Observer>(&self, range: Range<usize>, barrier: Barrier<'_>, observer: &mut O) {
+    fn walk_observed<O: Observer>(
+        &self,
+        range: Range<usize>,
+        barrier: Barrier<'_>,
+        observer: &mut O,
+    ) {
         for i in range {
             let brick = &self.plan.bricks[i];
             let start = observer.start();
@@ -327,14 +366,20 @@ impl Job<'_> {
         match &brick.op {
             Op::Embed { table, scale } => self.embed(table, *scale, tid),
             Op::Norm { src, dst, weight } => self.norm(brick, *src, *dst, weight, tid),
-            Op::MatMul { w, bias, src, dst } => self.mat_mul(i, brick, (w, bias.as_deref()), (*src, *dst), tid),
-            Op::QkNorm { q, k } => self.for_heads(tid, |token, slot| self.qk_norm(q, k, tid, token, slot)),
+            Op::MatMul { w, bias, src, dst } => {
+                self.mat_mul(i, brick, (w, bias.as_deref()), (*src, *dst), tid)
+            }
+            Op::QkNorm { q, k } => {
+                self.for_heads(tid, |token, slot| self.qk_norm(q, k, tid, token, slot))
+            }
             Op::Rope { table } => self.for_heads(tid, |token, slot| self.rope(*table, token, slot)),
             Op::KvWrite => {
                 let layer = brick.layer.unwrap_or(0);
                 self.for_heads(tid, |token, slot| self.kv_write(layer, token, slot));
             }
-            Op::Attend { window } => return self.attend(i, brick.layer.unwrap_or(0), *window, tid, barrier),
+            Op::Attend { window } => {
+                return self.attend(i, brick.layer.unwrap_or(0), *window, tid, barrier);
+            }
             Op::Gate { act } => self.gate(*act, tid),
             Op::Residual { src } => self.residual(*src, tid),
         }
@@ -390,13 +435,25 @@ impl Job<'_> {
         if let Some(q8) = b.q8(buf) {
             // SAFETY: the caller's promise.
             unsafe {
-                q8.quantise(self.exec.ops, c, range.start, &b.get(buf).col(c)[range.clone()]);
+                q8.quantise(
+                    self.exec.ops,
+                    c,
+                    range.start,
+                    &b.get(buf).col(c)[range.clone()],
+                );
             }
         }
     }
 
     /// Calls `f` for pieces of `0..total` in multiples of `grain` until none are left for this thread.
-    fn pieces(&self, i: usize, tid: usize, total: usize, grain: usize, mut f: impl FnMut(Range<usize>)) {
+    fn pieces(
+        &self,
+        i: usize,
+        tid: usize,
+        total: usize,
+        grain: usize,
+        mut f: impl FnMut(Range<usize>),
+    ) {
         match self.exec.config.schedule {
             Schedule::Static => {
                 let units = share(total.div_ceil(grain), tid, self.threads);
@@ -407,7 +464,9 @@ impl Job<'_> {
             }
             Schedule::Dynamic => {
                 // A quarter of a fair share at a time: little to wait for at the end, few trips to the counter.
-                let piece = (total / (4 * self.threads)).next_multiple_of(grain).max(grain);
+                let piece = (total / (4 * self.threads))
+                    .next_multiple_of(grain)
+                    .max(grain);
                 loop {
                     let start = self.exec.counters[i].fetch_add(piece, Ordering::Relaxed);
                     if start >= total {
@@ -419,8 +478,17 @@ impl Job<'_> {
         }
     }
 
-    fn mat_mul(&self, i: usize, brick: &Brick, (w, bias): (&Matrix, Option<&[f32]>), (src, dst): (Buf, Buf), tid: usize) {
-        let Some(kernel) = &self.exec.kernels[i] else { return };
+    fn mat_mul(
+        &self,
+        i: usize,
+        brick: &Brick,
+        (w, bias): (&Matrix, Option<&[f32]>),
+        (src, dst): (Buf, Buf),
+        tid: usize,
+    ) {
+        let Some(kernel) = &self.exec.kernels[i] else {
+            return;
+        };
         let b = &self.exec.buffers;
         let columns = brick.columns(&self.shape);
         let (x, y) = (b.get(src), b.get(dst));
@@ -489,7 +557,12 @@ impl Job<'_> {
     fn qk_norm(&self, q: &[f32], k: &[f32], tid: usize, token: usize, slot: usize) {
         let weight = if slot < self.hp.n_head { q } else { k };
         // SAFETY: the slot and the thread's scratch column are this thread's.
-        let (head, scratch) = unsafe { (self.head(token, slot), self.exec.buffers.head_scratch.col_mut(tid)) };
+        let (head, scratch) = unsafe {
+            (
+                self.head(token, slot),
+                self.exec.buffers.head_scratch.col_mut(tid),
+            )
+        };
         scratch.copy_from_slice(head);
         (self.exec.ops.rms_norm)(scratch, weight, self.hp.norm_eps, head);
     }
@@ -497,7 +570,12 @@ impl Job<'_> {
     fn rope(&self, table: usize, token: usize, slot: usize) {
         let half = self.plan.ropes[table].inv_freq.len();
         // SAFETY: the slot is this thread's; the angles were written before a barrier.
-        let (head, angles) = unsafe { (self.head(token, slot), self.exec.buffers.ropes[table].col(token)) };
+        let (head, angles) = unsafe {
+            (
+                self.head(token, slot),
+                self.exec.buffers.ropes[table].col(token),
+            )
+        };
         let (cos, sin) = angles.split_at(half);
         rotate(head, cos, sin, self.hp.rope_style);
     }
@@ -527,7 +605,14 @@ impl Job<'_> {
         }
     }
 
-    fn attend(&self, i: usize, layer: usize, window: Option<usize>, tid: usize, barrier: Barrier<'_>) -> bool {
+    fn attend(
+        &self,
+        i: usize,
+        layer: usize,
+        window: Option<usize>,
+        tid: usize,
+        barrier: Barrier<'_>,
+    ) -> bool {
         let hp = self.hp;
         let dim = hp.head_dim_v;
         let inline_quantise = dim % GROUP == 0;
@@ -535,8 +620,20 @@ impl Job<'_> {
             for task in tasks {
                 let (token, h) = (task / hp.n_head, task % hp.n_head);
                 match &self.exec.cache {
-                    KvCache::F16(p) => self.attend_head(p, &self.exec.attention_f16, (layer, token, h), window, tid),
-                    KvCache::F32(p) => self.attend_head(p, &self.exec.attention_f32, (layer, token, h), window, tid),
+                    KvCache::F16(p) => self.attend_head(
+                        p,
+                        &self.exec.attention_f16,
+                        (layer, token, h),
+                        window,
+                        tid,
+                    ),
+                    KvCache::F32(p) => self.attend_head(
+                        p,
+                        &self.exec.attention_f32,
+                        (layer, token, h),
+                        window,
+                        tid,
+                    ),
                 }
                 if inline_quantise {
                     // SAFETY: this head's output is this thread's.
@@ -575,7 +672,12 @@ impl Job<'_> {
         unsafe {
             let q = &b.q.col(token)[h * hp.head_dim_k..][..hp.head_dim_k];
             let scores = b.scores.part_mut(tid, 0, end - first);
-            (ops.scores)(q, planes.k.rows(layer, kv_head, first, end), hp.attn_scale, scores);
+            (ops.scores)(
+                q,
+                planes.k.rows(layer, kv_head, first, end),
+                hp.attn_scale,
+                scores,
+            );
             if let Some(cap) = hp.attn_softcap {
                 (self.exec.ops.softcap)(scores, cap);
             }

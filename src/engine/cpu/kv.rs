@@ -44,14 +44,18 @@ impl<E: KvElem> Plane<E> {
         // One spare element: the storage is aligned for u16, elements may be f32.
         let halves = (n + 1) * size_of::<E>() / 2;
         let mut probe: Vec<u16> = Vec::new();
-        probe.try_reserve_exact(halves).map_err(|_| EngineError::OutOfMemory {
-            what: "the kv cache",
-            bytes: halves as u64 * 2,
-        })?;
+        probe
+            .try_reserve_exact(halves)
+            .map_err(|_| EngineError::OutOfMemory {
+                what: "the kv cache",
+                bytes: halves as u64 * 2,
+            })?;
         drop(probe);
         let mut cells = vec![0u16; halves];
         let at = cells.as_mut_ptr();
-        let base = at.wrapping_byte_add(at.align_offset(align_of::<E>()) * 2).cast();
+        let base = at
+            .wrapping_byte_add(at.align_offset(align_of::<E>()) * 2)
+            .cast();
         Ok(Self {
             cells,
             base,
@@ -121,7 +125,10 @@ impl KvCache {
                 v: Plane::new(hp.n_layers, hp.n_head_kv, n_ctx, hp.head_dim_v)?,
             })
         }
-        if bytes_per_token(hp, ty).checked_mul(n_ctx as u64).is_none_or(|b| b > 1 << 46) {
+        if bytes_per_token(hp, ty)
+            .checked_mul(n_ctx as u64)
+            .is_none_or(|b| b > 1 << 46)
+        {
             return Err(EngineError::OutOfMemory {
                 what: "the kv cache",
                 bytes: u64::MAX,

@@ -90,7 +90,11 @@ impl Pool {
     /// # Errors
     /// When the system refuses a thread; those already started are joined.
     pub fn new(threads: usize, spin: u32, pin: bool) -> std::io::Result<Self> {
-        let cores = if pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+        let cores = if pin {
+            core_affinity::get_core_ids().unwrap_or_default()
+        } else {
+            Vec::new()
+        };
         let mut pool = Self {
             shared: Arc::new(Shared {
                 threads,
@@ -108,12 +112,14 @@ impl Pool {
         for tid in 1..threads {
             let shared = Arc::clone(&pool.shared);
             let core = cores.get(tid % cores.len().max(1)).copied();
-            let worker = std::thread::Builder::new().name(format!("cbtop-worker-{tid}")).spawn(move || {
-                if let Some(core) = core {
-                    core_affinity::set_for_current(core);
-                }
-                work(&shared, tid);
-            })?;
+            let worker = std::thread::Builder::new()
+                .name(format!("cbtop-worker-{tid}"))
+                .spawn(move || {
+                    if let Some(core) = core {
+                        core_affinity::set_for_current(core);
+                    }
+                    work(&shared, tid);
+                })?;
             pool.workers.push(worker);
         }
         Ok(pool)
@@ -151,7 +157,11 @@ impl Pool {
         while s.finished.load(Ordering::Acquire) + 1 < s.threads {
             relax(&mut rounds, s.spin);
         }
-        if s.poisoned.load(Ordering::Acquire) { Err(Poisoned) } else { Ok(()) }
+        if s.poisoned.load(Ordering::Acquire) {
+            Err(Poisoned)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -182,7 +192,11 @@ fn work(s: &Shared, tid: usize) {
             }
             rounds = rounds.saturating_add(1);
             // `unpark` before `park` makes `park` return at once, so no dispatch is lost between the check and it.
-            if rounds < s.spin { std::hint::spin_loop() } else { std::thread::park() }
+            if rounds < s.spin {
+                std::hint::spin_loop()
+            } else {
+                std::thread::park()
+            }
         }
         seen = seen.wrapping_add(1);
         // SAFETY: the new epoch was seen with acquire, so `job` holds this dispatch's closure, alive until `finished`.

@@ -2,7 +2,7 @@
 
 use super::chrome;
 use crate::session::snapshot::{CriticalNode, CriticalPath};
-use crate::tui::format::{Scale, number, percent, tok_s};
+use crate::tui::format::{Scale, micros, number, percent, tok_s};
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{sanitise, wrap};
 use ratatui::buffer::Buffer;
