@@ -134,6 +134,41 @@ fn golden_ids_of_the_real_models() {
     golden("real-models.json", real_model);
 }
 
+fn fixture(name: &str) -> serde_json::Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name);
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// One vocabulary under each pre-tokenizer, on texts where they differ.
+#[test]
+fn every_family_of_pre_tokenizers_cuts_as_llama_cpp_does() {
+    let Some(folder) = shared("vocab") else {
+        return;
+    };
+    let gguf = Gguf::open(&folder.join("ggml-vocab-gpt-2.gguf")).unwrap();
+    let vocabulary = Vocabulary::from_gguf(&gguf).unwrap();
+    let fixture = fixture("pre_tokenizers.json");
+    for (pre, expected) in fixture["ids"].as_object().unwrap() {
+        let changed = Vocabulary {
+            pre: Some(pre.clone()),
+            ..vocabulary.clone()
+        };
+        let tokenizer = Tokenizer::new(changed).unwrap();
+        for (text, ids) in fixture["texts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(expected.as_array().unwrap())
+        {
+            let text = text.as_str().unwrap();
+            let got = serde_json::to_value(tokenizer.encode(text, false, false).unwrap()).unwrap();
+            assert_eq!(&got, ids, "{pre}: {text:?}");
+        }
+    }
+}
+
 /// As llama.cpp decides it, asked for every id of the file.
 #[test]
 fn end_of_generation_and_control_tokens_equal_llama_cpp() {
@@ -587,21 +622,18 @@ fn ids_outside_the_vocabulary_are_an_error_not_a_panic() {
 /// One line of ten million bytes: these would not finish if anything were quadratic.
 #[test]
 fn a_ten_megabyte_line_is_encoded() {
-    let n = 10_000_000;
-    let tokenizers = [
-        Tokenizer::new(small_bpe()).unwrap(),
-        Tokenizer::new(small_spm()).unwrap(),
-    ];
-    for unit in ["a", " ", "ab c ", "é", "</s>"] {
-        let text = unit.repeat(n / unit.len());
-        for tokenizer in &tokenizers {
-            let ids = tokenizer.encode(&text, false, true).unwrap();
-            let silent = unit == "</s>" && tokenizer.eos().is_some();
-            assert_eq!(
-                tokenizer.decode(&ids).unwrap().len(),
-                if silent { 0 } else { text.len() }
-            );
-        }
+    let bpe = Tokenizer::new(small_bpe()).unwrap();
+    let spm = Tokenizer::new(small_spm()).unwrap();
+    for (tokenizer, unit) in [
+        (&bpe, "a"),
+        (&bpe, " "),
+        (&bpe, "ab c"),
+        (&spm, "a"),
+        (&spm, "ab c "),
+    ] {
+        let text = unit.repeat(10_000_000 / unit.len());
+        let ids = tokenizer.encode(&text, false, true).unwrap();
+        assert!(tokenizer.decode(&ids).unwrap() == text, "{unit:?}");
     }
 }
 
@@ -624,7 +656,7 @@ fn smollm2_adds_its_system_message() {
     );
     let ids = tokenizer.encode(&rendered, false, true).unwrap();
     assert_eq!(ids.iter().filter(|&&id| id == 1).count(), 3);
-    assert_eq!(tokenizer.decode(&ids).unwrap().contains("im_start"), false);
+    assert!(!tokenizer.decode(&ids).unwrap().contains("im_start"));
     let told = [
         ChatMessage::new("system", "Be brief."),
         ChatMessage::new("user", "Hi"),
@@ -634,4 +666,21 @@ fn smollm2_adds_its_system_message() {
         rendered,
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
     );
+}
+
+#[test]
+fn templates_render_as_jinja2_does() {
+    let fixture = fixture("chat_templates.json");
+    for case in fixture["cases"].as_array().unwrap() {
+        let template = fixture["templates"][case["template"].as_str().unwrap()]
+            .as_str()
+            .unwrap();
+        let messages: Vec<ChatMessage> = serde_json::from_value(case["messages"].clone()).unwrap();
+        let prompt = case["add_generation_prompt"].as_bool().unwrap();
+        let rendered = render_chat(template, &messages, "<bos>", "<eos>", prompt);
+        match case["rendered"].as_str() {
+            Some(expected) => assert_eq!(rendered.as_deref(), Ok(expected), "{case}"),
+            None => assert!(rendered.is_err(), "{case}"),
+        }
+    }
 }

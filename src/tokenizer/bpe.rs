@@ -4,12 +4,16 @@
 use super::TokenizerError;
 use super::pre::PreTokenizer;
 use super::vocab::{TokenKind, TokenTable};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use tokenizers::Model;
 use tokenizers::models::bpe::{BPE, Vocab};
 
 /// Words longer than this are not remembered within one text: they hardly repeat.
 const CACHED_WORD: usize = 64;
+
+/// Where the ids of a word that was merged before lie in the output.
+pub(super) type SeenWords<'t> = HashMap<&'t str, Range<usize>>;
 
 /// The printable character of each byte, and back.
 #[derive(Debug)]
@@ -78,7 +82,7 @@ impl ByteLevelBpe {
             .filter(|&(_, text, kind)| is_text(kind) && !text.is_empty())
             .map(|(id, text, _)| (text.to_owned(), id))
             .collect();
-        let control: std::collections::HashSet<&str> = table
+        let control: HashSet<&str> = table
             .iter()
             .filter(|&(_, _, kind)| !is_text(kind))
             .map(|(_, text, _)| text)
@@ -102,9 +106,13 @@ impl ByteLevelBpe {
         })
     }
 
-    /// Appends the ids of plain text.
-    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let mut seen: HashMap<&str, std::ops::Range<usize>> = HashMap::new();
+    /// Appends the ids of plain text. `seen` says where the ids of earlier words lie in `ids`.
+    pub fn encode<'t>(
+        &self,
+        text: &'t str,
+        seen: &mut SeenWords<'t>,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         let mut spelled = String::new();
         for range in self.pre.split(text) {
             let word = &text[range];
@@ -164,7 +172,7 @@ impl ByteLevelBpe {
 /// Checks every "left right" rule against the vocabulary before the crate sees it.
 fn merge_rules(
     vocab: &Vocab,
-    control: &std::collections::HashSet<&str>,
+    control: &HashSet<&str>,
     merges: Vec<String>,
 ) -> Result<Vec<(String, String)>, TokenizerError> {
     let mut rules = Vec::with_capacity(merges.len());

@@ -73,7 +73,7 @@ impl Tokenizer {
     /// There is no vocabulary, its model or pre-tokenizer is unknown (refused by name), or its arrays
     /// contradict each other.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
-        Self::new(from_gguf::vocabulary(gguf)?)
+        Self::new(Vocabulary::from_gguf(gguf)?)
     }
 
     /// Builds a tokenizer from a vocabulary.
@@ -131,14 +131,16 @@ impl Tokenizer {
         if add_special && self.add_bos {
             ids.extend(self.table.bos);
         }
+        let (mut seen, mut scratch) = (bpe::SeenWords::new(), spm::Scratch::default());
         let mut after_special = true;
         for fragment in self.special.partition(text, parse_special) {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(text) => match &self.encoder {
-                    Encoder::ByteLevel(bpe) => bpe.encode(text, &mut ids)?,
+                    Encoder::ByteLevel(bpe) => bpe.encode(text, &mut seen, &mut ids)?,
                     Encoder::SentencePiece(spm) => {
-                        spm.encode(text, self.add_space_prefix && after_special, &mut ids)?;
+                        let prefix = self.add_space_prefix && after_special;
+                        spm.encode(text, prefix, &mut scratch, &mut ids)?;
                     }
                 },
             }

@@ -6,7 +6,7 @@ use super::special_names::{self, NamedRole};
 /// Everything the tokenizer reads from a GGUF file's metadata.
 ///
 /// One field a key of `tokenizer.ggml.*`; absent keys are `None`. Built by
-/// [`Tokenizer::from_gguf`](super::Tokenizer::from_gguf), or by hand in tests.
+/// [`Vocabulary::from_gguf`], or by hand in tests.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vocabulary {
     /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece-style).

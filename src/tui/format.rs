@@ -20,6 +20,12 @@ impl Scale {
                 unit: micro,
                 decimals: 1,
             }
+        } else if max_us < 1e6 {
+            Self {
+                div: 1e3,
+                unit: "ms",
+                decimals: 3,
+            }
         } else if max_us < 1e8 {
             Self {
                 div: 1e3,

@@ -110,13 +110,31 @@ fn item(app: &App, r: &Recommendation, width: usize, open: bool) -> Vec<Line<'st
     let g = &theme.glyphs;
     let (mark, style) = mark(app, &r.status);
     let title = sanitise(&r.title, g.ascii);
-    let mut lines = vec![Line::from(vec![
-        Span::styled(format!("{mark} "), style),
-        Span::styled(
-            fit(&title, width.saturating_sub(2), g.ellipsis),
-            theme.strong,
-        ),
-    ])];
+    let room = width.saturating_sub(2);
+    // The selected title is shown whole.
+    let titles: Vec<String> = if open {
+        wrap(&title, room)
+            .into_iter()
+            .map(|l| title.get(l).unwrap_or_default().to_string())
+            .collect()
+    } else {
+        vec![fit(&title, room, g.ellipsis)]
+    };
+    let mut lines: Vec<Line<'static>> = titles
+        .into_iter()
+        .enumerate()
+        .map(|(i, text)| {
+            let mark = if i == 0 {
+                format!("{mark} ")
+            } else {
+                "  ".into()
+            };
+            Line::from(vec![
+                Span::styled(mark, style),
+                Span::styled(text, theme.strong),
+            ])
+        })
+        .collect();
     lines.push(outcome(app, r));
     if open {
         let why = sanitise(&r.why, g.ascii);
