@@ -78,40 +78,93 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     let mut bare = Bare::new(&loaded, &options)?;
     let watched = Watched::new(Session::new(loaded, options)?)?;
-    bare.tokens_per_second(window / 4)?;
-    watched.tokens_per_second(window / 4)?;
-    let mut ratios = Vec::new();
+    // The session runs from the start; measuring it once warms it up and leaves it paused.
+    watched.measure(window / 4)?;
+    bare.measure(window / 4)?;
+    let mut rounds = Vec::new();
     for round in 1..=args.rounds {
         // Whoever goes first changes, so that a drift of the machine hits both alike.
         let (alone, shown) = if round % 2 == 1 {
-            let alone = bare.tokens_per_second(window)?;
-            (alone, watched.tokens_per_second(window)?)
+            let alone = bare.measure(window)?;
+            (alone, watched.measure(window)?)
         } else {
-            let shown = watched.tokens_per_second(window)?;
-            (bare.tokens_per_second(window)?, shown)
+            let shown = watched.measure(window)?;
+            (bare.measure(window)?, shown)
         };
-        let ratio = shown / alone;
-        println!(
-            "round {round:>2}: bare {alone:9.2} tok/s   dashboard {shown:9.2} tok/s   ratio {ratio:.4}"
-        );
-        ratios.push(ratio);
+        println!("round {round:>2}: bare {alone}   dashboard {shown}");
+        rounds.push((alone, shown));
     }
     let drawing = watched.close()?;
-    ratios.sort_by(f64::total_cmp);
-    let at = |q: f64| ratios[((ratios.len() - 1) as f64 * q).round() as usize];
-    println!(
-        "ratio: median {:.4}, quartiles {:.4} to {:.4}",
-        at(0.5),
-        at(0.25),
-        at(0.75)
-    );
-    println!(
-        "cost of the dashboard: {:.2}% of throughput (median)",
-        100.0 * (1.0 - at(0.5))
-    );
+    let by = |f: fn(&Speed) -> f64| {
+        rounds
+            .iter()
+            .map(|(alone, shown)| f(shown) / f(alone))
+            .collect()
+    };
+    summary("tokens a second of wall time", by(|s| s.per_second));
+    summary("tokens a second of CPU time ", by(|s| s.per_cpu_second));
     let each_us = drawing.seconds * 1e6 / drawing.frames.max(1) as f64;
     println!("drawing: {} frames of {each_us:.0} us", drawing.frames);
     Ok(())
+}
+
+fn summary(what: &str, mut ratios: Vec<f64>) {
+    ratios.sort_by(f64::total_cmp);
+    let at = |q: f64| ratios[((ratios.len() - 1) as f64 * q).round() as usize];
+    let (low, median, high) = (at(0.25), at(0.5), at(0.75));
+    let cost = 100.0 * (1.0 - median);
+    println!("{what}: ratio {median:.4} (quartiles {low:.4} to {high:.4}), cost {cost:.2}%");
+}
+
+/// How fast one side was.
+struct Speed {
+    per_second: f64,
+    /// Of all threads; steadier than wall time where other programs run. NaN where the system does not tell.
+    per_cpu_second: f64,
+}
+
+impl std::fmt::Display for Speed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:9.2} tok/s {:9.2} tok/CPU-s",
+            self.per_second, self.per_cpu_second
+        )
+    }
+}
+
+/// Wall and CPU time so far.
+struct Stopwatch {
+    began: Instant,
+    cpu_seconds: f64,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self {
+            began: Instant::now(),
+            cpu_seconds: cpu_seconds(),
+        }
+    }
+
+    fn speed(&self, tokens: u64, ended: Instant) -> Speed {
+        Speed {
+            per_second: tokens as f64 / (ended - self.began).as_secs_f64(),
+            per_cpu_second: tokens as f64 / (cpu_seconds() - self.cpu_seconds),
+        }
+    }
+}
+
+/// CPU time of all threads, from Linux's scheduler, to the nanosecond.
+fn cpu_seconds() -> f64 {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return f64::NAN;
+    };
+    let on_cpu = |task: io::Result<std::fs::DirEntry>| -> Option<f64> {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    };
+    tasks.filter_map(on_cpu).sum::<f64>() / 1e9
 }
 
 /// The engine alone, doing what a session has it do.
@@ -136,21 +189,21 @@ impl Bare {
         })
     }
 
-    fn tokens_per_second(&mut self, window: Duration) -> Result<f64, Box<dyn Error>> {
-        let began = Instant::now();
+    fn measure(&mut self, window: Duration) -> Result<Speed, Box<dyn Error>> {
+        let watch = Stopwatch::start();
         let mut decoded = 0u64;
-        while began.elapsed() < window {
+        while watch.began.elapsed() < window {
             self.engine.truncate(0);
             self.engine.prefill(&self.prompt)?;
             let mut next = self.engine.sample(&mut self.sampler).id;
             let ends = |id| self.loaded.tokenizer.is_end_of_generation(id);
-            while !ends(next) && self.engine.room() > 0 && began.elapsed() < window {
+            while !ends(next) && self.engine.room() > 0 && watch.began.elapsed() < window {
                 self.engine.decode(next)?;
                 next = self.engine.sample(&mut self.sampler).id;
                 decoded += 1;
             }
         }
-        Ok(decoded as f64 / began.elapsed().as_secs_f64())
+        Ok(watch.speed(decoded, Instant::now()))
     }
 }
 
@@ -179,28 +232,25 @@ impl Watched {
         let screen = std::thread::Builder::new()
             .name("screen".into())
             .spawn(move || draw_all(handle, &tell).unwrap_or_default())?;
-        let watched = Self {
+        Ok(Self {
             commands,
             standstill,
             screen,
-        };
-        watched.pause()?;
-        Ok(watched)
+        })
     }
 
     fn pause(&self) -> Result<Standstill, Box<dyn Error>> {
         self.commands.send(Command::TogglePause)?;
-        Ok(self.standstill.recv()?)
+        Ok(self.standstill.recv_timeout(Duration::from_secs(60))?)
     }
 
-    fn tokens_per_second(&self, window: Duration) -> Result<f64, Box<dyn Error>> {
-        let began = Instant::now();
+    fn measure(&self, window: Duration) -> Result<Speed, Box<dyn Error>> {
+        let watch = Stopwatch::start();
         self.commands.send(Command::Restart)?;
         std::thread::sleep(window);
         let (last, ended) = self.pause()?;
-        let seconds = (ended - began).as_secs_f64();
         let embeddings = last.bricks.iter().find(|b| b.id == BrickId::Embed);
-        Ok(embeddings.map_or(0, |b| b.steps) as f64 / seconds)
+        Ok(watch.speed(embeddings.map_or(0, |b| b.steps), ended))
     }
 
     fn close(self) -> Result<Drawing, Box<dyn Error>> {
