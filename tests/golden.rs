@@ -27,7 +27,7 @@ struct Case {
     #[serde(default)]
     greedy_margins: Vec<f64>,
     #[serde(default)]
-    answer: Vec<u32>,
+    answer: Option<(u32, String)>,
     #[serde(default)]
     lens: Vec<LensRow>,
     peer_quantised_min_cosine: f64,
@@ -236,7 +236,7 @@ fn check_real(file: &str) {
         let reference = check_reference(file, &loaded, case);
         let best = &case.top20.as_ref().expect("top 20")[0];
         assert_eq!(top(reference.last().expect("a position"), 1)[0].0, best.0);
-        assert_eq!(case.answer.first().copied().unwrap_or(best.0), best.0);
+        assert_eq!(case.answer.as_ref().map(|a| a.0), Some(best.0));
         check_greedy(file, case, |ids| {
             let mut r = Reference::new(&loaded.model);
             argmax(r.forward(ids).expect("forward").last().expect("a position"))
