@@ -2,6 +2,7 @@
 
 use super::EngineError;
 use super::cpu::KernelSet;
+use super::cpu::pool::Spin;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -160,10 +161,19 @@ impl Config {
         Ok(())
     }
 
-    /// Busy-wait rounds of a waiting thread: long enough to bridge sampling between two tokens (about 200 us), none when
-    /// there are more threads than CPUs, where spinning would keep the awaited thread off its core.
-    pub fn spin(&self) -> u32 {
-        if self.threads > cpus() { 0 } else { 10_000 }
+    /// How long threads spin: about 50 us at a barrier, 200 us between two steps, which bridges sampling; not at all
+    /// with more threads than CPUs, where spinning keeps the awaited thread off its core.
+    pub fn spin(&self) -> Spin {
+        if self.threads > cpus() {
+            return Spin {
+                barrier: 0,
+                idle: 0,
+            };
+        }
+        Spin {
+            barrier: 3_000,
+            idle: 10_000,
+        }
     }
 }
 

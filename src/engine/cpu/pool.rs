@@ -1,33 +1,82 @@
 //! A pool of lock-step worker threads: one dispatch runs one closure on every thread, with barriers inside.
 //!
 //! Nothing here allocates or takes a lock once the pool is built. Waiting threads spin for a while (a barrier between
-//! two bricks is far shorter than a system call), then yield, and between dispatches park, so a paused session is idle.
+//! two bricks is far shorter than a system call), then sleep on a futex: a paused session is idle, and where other
+//! programs want the CPU too, the scheduler brings a woken sleeper back sooner than a spinner that used up its slice.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 /// A worker thread panicked; the pool cannot be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Poisoned;
 
+/// A number that threads wait on until it changes.
+#[derive(Default)]
+struct Signal {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Signal {
+    fn get(&self) -> u32 {
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// Adds one and wakes who sleeps.
+    fn advance(&self) {
+        // Sequentially consistent with the sleeper's count below: either this load sees it, or it sees the new value.
+        self.value.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            atomic_wait::wake_all(&self.value);
+        }
+    }
+
+    /// Returns when the value is no longer `old`.
+    #[inline]
+    fn wait_while(&self, old: u32, spin: u32) {
+        for _ in 0..spin {
+            if self.get() != old {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while self.value.load(Ordering::SeqCst) == old {
+            atomic_wait::wait(&self.value, old);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 type Job = *const (dyn Fn(usize) + Sync);
 
 struct Shared {
-    threads: usize,
+    threads: u32,
     /// Counts dispatches; a worker runs the job when it changes.
-    epoch: AtomicU64,
+    epoch: Signal,
     job: UnsafeCell<Option<Job>>,
-    /// Workers that finished the current job.
-    finished: AtomicUsize,
-    arrived: AtomicUsize,
-    phase: AtomicUsize,
+    /// Counts workers that finished a job, over all dispatches.
+    finished: Signal,
+    arrived: AtomicU32,
+    /// Counts barriers passed.
+    phase: Signal,
     poisoned: AtomicBool,
     quit: AtomicBool,
-    /// Busy-wait rounds before a waiting thread yields or parks.
-    spin: u32,
+    /// Busy-wait rounds before a waiting thread sleeps: inside a dispatch, and between two.
+    spin: Spin,
+}
+
+/// Busy-wait rounds before a waiting thread sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spin {
+    /// At a barrier.
+    pub barrier: u32,
+    /// Between two dispatches.
+    pub idle: u32,
 }
 
 // SAFETY: `job` is written only by the dispatching thread while no worker runs a job (all have `finished`), and read by
@@ -49,31 +98,14 @@ impl Barrier<'_> {
         if s.threads == 1 {
             return true;
         }
-        let phase = s.phase.load(Ordering::Acquire);
+        let phase = s.phase.get();
         if s.arrived.fetch_add(1, Ordering::AcqRel) + 1 == s.threads {
             s.arrived.store(0, Ordering::Relaxed);
-            s.phase.store(phase.wrapping_add(1), Ordering::Release);
-            return true;
+            s.phase.advance();
+        } else if !s.poisoned.load(Ordering::Acquire) {
+            s.phase.wait_while(phase, s.spin.barrier);
         }
-        let mut rounds = 0u32;
-        while s.phase.load(Ordering::Acquire) == phase {
-            if s.poisoned.load(Ordering::Relaxed) {
-                return false;
-            }
-            relax(&mut rounds, s.spin);
-        }
-        true
-    }
-}
-
-/// One round of waiting: spin first, then give the core away, so that more threads than cores still advance.
-#[inline]
-fn relax(rounds: &mut u32, spin: u32) {
-    *rounds = rounds.saturating_add(1);
-    if *rounds < spin {
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
+        !s.poisoned.load(Ordering::Acquire)
     }
 }
 
@@ -84,12 +116,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads - 1` workers. `spin` is the number of busy-wait rounds before a waiting thread yields or parks;
-    /// with `pin`, thread `i` is bound to the `i`-th CPU this process may use.
+    /// Starts `threads - 1` workers; with `pin`, thread `i` is bound to the `i`-th CPU this process may use.
     ///
     /// # Errors
     /// When the system refuses a thread; those already started are joined.
-    pub fn new(threads: usize, spin: u32, pin: bool) -> std::io::Result<Self> {
+    pub fn new(threads: usize, spin: Spin, pin: bool) -> std::io::Result<Self> {
         let cores = if pin {
             core_affinity::get_core_ids().unwrap_or_default()
         } else {
@@ -97,12 +128,12 @@ impl Pool {
         };
         let mut pool = Self {
             shared: Arc::new(Shared {
-                threads,
-                epoch: AtomicU64::new(0),
+                threads: threads as u32,
+                epoch: Signal::default(),
                 job: UnsafeCell::new(None),
-                finished: AtomicUsize::new(0),
-                arrived: AtomicUsize::new(0),
-                phase: AtomicUsize::new(0),
+                finished: Signal::default(),
+                arrived: AtomicU32::new(0),
+                phase: Signal::default(),
                 poisoned: AtomicBool::new(false),
                 quit: AtomicBool::new(false),
                 spin,
@@ -127,7 +158,7 @@ impl Pool {
 
     /// Number of threads, the calling one included.
     pub fn threads(&self) -> usize {
-        self.shared.threads
+        self.workers.len() + 1
     }
 
     /// Runs `job(thread, barrier)` once on every thread and returns when all are done.
@@ -140,22 +171,24 @@ impl Pool {
             return Err(Poisoned);
         }
         let call = |tid: usize| job(tid, Barrier(s));
-        if s.threads > 1 {
+        if s.threads == 1 {
+            guarded(s, || call(0));
+        } else {
             let erased: &(dyn Fn(usize) + Sync) = &call;
             // SAFETY: only the lifetime is erased; `run` does not return before every worker has finished the job.
             let erased: Job = unsafe { std::mem::transmute(std::ptr::from_ref(erased)) };
-            s.finished.store(0, Ordering::Relaxed);
             // SAFETY: no worker reads `job` now: all finished the previous one, and the next epoch is not yet published.
             unsafe { *s.job.get() = Some(erased) };
-            s.epoch.fetch_add(1, Ordering::Release);
-            for w in &self.workers {
-                w.thread().unpark();
+            let all = s.finished.get().wrapping_add(s.threads - 1);
+            s.epoch.advance();
+            guarded(s, || call(0));
+            loop {
+                let finished = s.finished.get();
+                if finished == all {
+                    break;
+                }
+                s.finished.wait_while(finished, s.spin.barrier);
             }
-        }
-        guarded(s, || call(0));
-        let mut rounds = 0;
-        while s.finished.load(Ordering::Acquire) + 1 < s.threads {
-            relax(&mut rounds, s.spin);
         }
         if s.poisoned.load(Ordering::Acquire) {
             Err(Poisoned)
@@ -168,8 +201,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.quit.store(true, Ordering::Release);
+        self.shared.epoch.advance();
         for w in self.workers.drain(..) {
-            w.thread().unpark();
             // A worker's panic was already reported as `Poisoned`.
             let _ = w.join();
         }
@@ -179,24 +212,17 @@ impl Drop for Pool {
 fn guarded(s: &Shared, f: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(f)).is_err() {
         s.poisoned.store(true, Ordering::Release);
+        // Whoever waits at a barrier must not wait for this thread.
+        s.phase.advance();
     }
 }
 
 fn work(s: &Shared, tid: usize) {
-    let mut seen = 0;
+    let mut seen = 0u32;
     loop {
-        let mut rounds = 0u32;
-        while s.epoch.load(Ordering::Acquire) == seen {
-            if s.quit.load(Ordering::Acquire) {
-                return;
-            }
-            rounds = rounds.saturating_add(1);
-            // `unpark` before `park` makes `park` return at once, so no dispatch is lost between the check and it.
-            if rounds < s.spin {
-                std::hint::spin_loop()
-            } else {
-                std::thread::park()
-            }
+        s.epoch.wait_while(seen, s.spin.idle);
+        if s.quit.load(Ordering::Acquire) {
+            return;
         }
         seen = seen.wrapping_add(1);
         // SAFETY: the new epoch was seen with acquire, so `job` holds this dispatch's closure, alive until `finished`.
@@ -204,18 +230,24 @@ fn work(s: &Shared, tid: usize) {
             // SAFETY: as above.
             guarded(s, || unsafe { (*job)(tid) });
         }
-        s.finished.fetch_add(1, Ordering::Release);
+        s.finished.advance();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    const SPIN: Spin = Spin {
+        barrier: 100,
+        idle: 10,
+    };
 
     #[test]
     fn every_thread_runs_once_and_barriers_order_phases() {
         for threads in [1, 2, 3, 7] {
-            let mut pool = Pool::new(threads, 100, false).unwrap();
+            let mut pool = Pool::new(threads, SPIN, false).unwrap();
             for _ in 0..200 {
                 let counter = AtomicUsize::new(0);
                 let wrong = AtomicUsize::new(0);
@@ -237,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_panic_poisons_instead_of_hanging() {
-        let mut pool = Pool::new(3, 100, false).unwrap();
+        let mut pool = Pool::new(3, SPIN, false).unwrap();
         let r = pool.run(&|tid, barrier| {
             assert!(tid != 1, "meant to fail");
             assert!(!barrier.wait());
@@ -247,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn parked_workers_wake() {
-        let mut pool = Pool::new(2, 10, false).unwrap();
+    fn sleeping_workers_wake() {
+        let mut pool = Pool::new(2, SPIN, false).unwrap();
         for _ in 0..3 {
             std::thread::sleep(std::time::Duration::from_millis(5));
             let n = AtomicUsize::new(0);
