@@ -1,20 +1,19 @@
 //! Activation buffers that the pool's threads share, each writing its own part.
 
-/// A cache line of floats.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
+/// Floats in a cache line.
+const LINE: usize = 16;
 
 /// `cols` columns of `dim` floats, column by column, each starting on a cache line.
 pub struct Columns {
-    lines: Vec<Line>,
+    /// Zeroes from the allocator: pages that cost nothing until written.
+    storage: Vec<f32>,
     base: *mut f32,
     dim: usize,
     stride: usize,
     cols: usize,
 }
 
-// SAFETY: `base` points into `lines`, which is never resized; access through `&self` is by the unsafe methods below, whose
+// SAFETY: `base` points into `storage`, which is never resized; access through `&self` is by the unsafe methods below, whose
 // callers keep writers apart.
 unsafe impl Send for Columns {}
 // SAFETY: as above.
@@ -23,11 +22,13 @@ unsafe impl Sync for Columns {}
 impl Columns {
     /// Zeroed columns.
     pub fn new(dim: usize, cols: usize) -> Self {
-        let stride = dim.next_multiple_of(16);
-        let mut lines = vec![Line([0.0; 16]); stride / 16 * cols];
-        let base = lines.as_mut_ptr().cast();
+        let stride = dim.next_multiple_of(LINE);
+        // A line to spare, to begin on one.
+        let mut storage = vec![0.0f32; stride * cols + LINE];
+        let at = storage.as_mut_ptr();
+        let base = at.wrapping_add(at.align_offset(LINE * size_of::<f32>()));
         Self {
-            lines,
+            storage,
             base,
             dim,
             stride,
@@ -37,7 +38,7 @@ impl Columns {
 
     /// Bytes allocated.
     pub fn bytes(&self) -> u64 {
-        std::mem::size_of_val(self.lines.as_slice()) as u64
+        std::mem::size_of_val(self.storage.as_slice()) as u64
     }
 
     /// Floats from one column to the next.

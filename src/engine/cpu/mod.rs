@@ -6,8 +6,10 @@
 //! vector set; [`crate::quant::dequantise_row`] is what all of them are tested against.
 #![allow(unsafe_code)]
 
+mod activations;
 mod acts;
 mod attention;
+mod bricks;
 mod buffers;
 pub mod exec;
 mod float_ops;
