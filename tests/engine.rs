@@ -85,7 +85,7 @@ fn stepping_by_layers_leaves_every_bit() {
         let want = run(&mut engine(loaded, |_| {}), ids);
         let mut e = engine(loaded, |c| c.threads = 2);
         let (last, prompt) = ids.split_last().expect("ids");
-        let _ = run(&mut e, &prompt.to_vec());
+        let _ = run(&mut e, prompt);
         e.begin(&[*last], Logits::Last, StepKind::Decode)
             .expect("begin");
         let layers = loaded.model.hparams.n_layers;

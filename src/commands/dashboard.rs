@@ -27,7 +27,8 @@ const MODELLED_GBPS: f64 = 10.0;
 
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
-    if !args.headless && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !args.headless && !terminal {
         bail!(
             "the dashboard needs a terminal for input and output; use --headless for one frame or a report"
         );

@@ -242,7 +242,7 @@ impl Hparams {
         let n_head_kv = k
             .uniform("attention.head_count_kv", 4096)?
             .unwrap_or(n_head);
-        if n_head % n_head_kv != 0 {
+        if !n_head.is_multiple_of(n_head_kv) {
             return Err(ModelError::BadValue {
                 key: k.key("attention.head_count_kv"),
                 value: n_head_kv.to_string(),
@@ -256,7 +256,7 @@ impl Hparams {
             .size("attention.value_length", 4096)?
             .unwrap_or(n_embd / n_head);
         let rope_dims = k.size("rope.dimension_count", 4096)?.unwrap_or(head_dim_k);
-        if rope_dims > head_dim_k || rope_dims % 2 != 0 {
+        if rope_dims > head_dim_k || !rope_dims.is_multiple_of(2) {
             return Err(ModelError::BadValue {
                 key: k.key("rope.dimension_count"),
                 value: rope_dims.to_string(),
@@ -330,7 +330,7 @@ impl Hparams {
     /// The attention window of a layer, `None` where the layer sees everything.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
         self.window
-            .filter(|w| (layer + 1) % w.pattern != 0)
+            .filter(|w| !(layer + 1).is_multiple_of(w.pattern))
             .map(|w| w.tokens)
     }
 }

@@ -118,6 +118,6 @@ impl Model {
 
     /// The bytes of a matrix, as stored.
     pub fn bytes(&self, matrix: &Matrix) -> &[u8] {
-        &self.gguf.data(&self.gguf.tensors()[matrix.tensor])
+        self.gguf.data(&self.gguf.tensors()[matrix.tensor])
     }
 }

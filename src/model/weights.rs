@@ -85,7 +85,7 @@ impl Weights<'_> {
             t.ty.bytes_for(t.dims[0])
                 .ok_or_else(|| Self::shape_error(t, &[k, rows]))? as usize;
         // The int8 activations come in groups of 32.
-        if t.ty.block_len() > 1 && k % 32 != 0 {
+        if t.ty.block_len() > 1 && !k.is_multiple_of(32) {
             return Err(Self::shape_error(t, &[k, rows]));
         }
         Ok(Matrix {

@@ -144,8 +144,8 @@ mod x86 {
                 let sum =
                     _mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), _mm256_add_ps(acc[2], acc[3]));
                 let mut s = horizontal_sum(sum);
-                for i in wide..n {
-                    s += q[i] * (*row.add(i)).into();
+                for (i, q) in q.iter().enumerate().skip(wide) {
+                    s += q * (*row.add(i)).into();
                 }
                 *o = s * scale;
             }

@@ -44,25 +44,27 @@ impl Job<'_> {
         }
     }
 
+    /// As [`Self::walk`] on thread 0; the end of a brick is the start of the next, so a brick costs one stamp or,
+    /// with a barrier, two.
     pub(super) fn walk_observed<O: Observer>(
         &self,
         range: Range<usize>,
         barrier: Barrier<'_>,
         observer: &mut O,
     ) {
+        let mut now = observer.start();
         for i in range {
             let brick = &self.plan.bricks[i];
-            let start = observer.start();
             if !self.run(i, brick, 0, barrier) {
                 return;
             }
             let layer = brick.layer.map_or(NO_LAYER, |l| l as u16);
-            let worked = observer.worked(start, brick.id, layer, brick.work(self.hp, &self.shape));
+            now = observer.worked(now, brick.id, layer, brick.work(self.hp, &self.shape));
             if brick.barrier {
                 if !barrier.wait() {
                     return;
                 }
-                observer.synced(worked);
+                now = observer.synced(now);
             }
         }
     }
@@ -321,7 +323,7 @@ impl Job<'_> {
     ) -> bool {
         let hp = self.hp;
         let dim = hp.head_dim_v;
-        let inline_quantise = dim % GROUP == 0;
+        let inline_quantise = dim.is_multiple_of(GROUP);
         self.pieces(i, tid, self.shape.tokens * hp.n_head, 1, |tasks| {
             for task in tasks {
                 let (token, h) = (task / hp.n_head, task % hp.n_head);
@@ -395,7 +397,7 @@ impl Job<'_> {
 
     fn gate(&self, act: GateAct, tid: usize) {
         let (b, n) = (&self.exec.buffers, self.hp.n_ff);
-        let unit = if n % GROUP == 0 { GROUP } else { n };
+        let unit = if n.is_multiple_of(GROUP) { GROUP } else { n };
         let units = n / unit;
         let mine = share(self.shape.tokens * units, tid, self.threads);
         let mut at = mine.start;
