@@ -16,20 +16,16 @@ const TOP: usize = 20;
 /// Positions whose logits are held at a time: 32 of the largest vocabulary (262,144) are 32 MiB.
 const ROWS: usize = 32;
 
-#[derive(Serialize)]
+/// `argmax`, `logsumexp` and `top` have an entry for every position, in order.
+#[derive(Default, Serialize)]
 struct Evaluation {
     path: &'static str,
     ids: Vec<u32>,
-    positions: Vec<Position>,
+    argmax: Vec<u32>,
+    logsumexp: Vec<f64>,
+    top: Vec<Vec<TopToken>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_logits: Option<Vec<f32>>,
-}
-
-#[derive(Serialize)]
-struct Position {
-    argmax: u32,
-    logsumexp: f64,
-    top: Vec<TopToken>,
 }
 
 #[derive(Serialize)]
@@ -37,6 +33,25 @@ struct TopToken {
     id: u32,
     token: String,
     logit: f32,
+}
+
+impl Evaluation {
+    /// Takes the logits of the next position.
+    fn push(&mut self, loaded: &Loaded, logits: &[f32]) {
+        let token = |(id, logit)| TopToken {
+            id,
+            token: loaded
+                .tokenizer
+                .token_text(id)
+                .unwrap_or_default()
+                .to_owned(),
+            logit,
+        };
+        self.argmax.push(argmax(logits));
+        self.logsumexp.push(logsumexp(logits));
+        self.top
+            .push(top(logits, TOP).into_iter().map(token).collect());
+    }
 }
 
 /// Evaluates and prints.
@@ -48,52 +63,25 @@ pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             .tokenizer
             .encode(text.as_deref().unwrap_or_default(), true, true)?,
     };
-    let mut positions = Vec::with_capacity(ids.len());
-    let mut last_logits = None;
+    let mut evaluation = Evaluation::default();
     let mut take = |logits: &[f32]| {
-        positions.push(position(&loaded, logits));
-        if args.logits && positions.len() == ids.len() {
-            last_logits = Some(logits.to_vec());
+        evaluation.push(&loaded, logits);
+        if args.logits && evaluation.argmax.len() == ids.len() {
+            evaluation.last_logits = Some(logits.to_vec());
         }
     };
     match args.path {
         EvalPath::Reference => reference(&loaded, &ids, &mut take)?,
         EvalPath::Fast => fast(args, &loaded, &ids, &mut take)?,
     }
-    let evaluation = Evaluation {
-        path: match args.path {
-            EvalPath::Reference => "reference",
-            EvalPath::Fast => "fast",
-        },
-        ids,
-        positions,
-        last_logits,
+    evaluation.path = match args.path {
+        EvalPath::Reference => "reference",
+        EvalPath::Fast => "fast",
     };
+    evaluation.ids = ids;
     serde_json::to_writer(&mut *out, &evaluation).map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn position(loaded: &Loaded, logits: &[f32]) -> Position {
-    let token = |id| {
-        loaded
-            .tokenizer
-            .token_text(id)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    Position {
-        argmax: argmax(logits),
-        logsumexp: logsumexp(logits),
-        top: top(logits, TOP)
-            .into_iter()
-            .map(|(id, logit)| TopToken {
-                id,
-                token: token(id),
-                logit,
-            })
-            .collect(),
-    }
 }
 
 fn reference(loaded: &Loaded, ids: &[u32], take: &mut impl FnMut(&[f32])) -> anyhow::Result<()> {

@@ -280,6 +280,11 @@ pub fn governor() -> Option<String> {
     read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 }
 
+/// Starts the peak resident set afresh (proc_pid_clear_refs(5)); without effect where the system does not allow it.
+pub fn reset_peak_resident() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
 /// Physical memory, bytes.
 pub fn memory_total_bytes() -> Option<u64> {
     procfs::Meminfo::current().ok().map(|m| m.mem_total)

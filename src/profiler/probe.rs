@@ -38,7 +38,10 @@ pub fn read_bandwidth(thread_counts: &[usize]) -> Vec<Bandwidth> {
     else {
         return Vec::new();
     };
-    measure(bytes, thread_counts)
+    let measured = measure(bytes, thread_counts);
+    // The buffer is gone; without this it would stand as the session's peak for good.
+    os::reset_peak_resident();
+    measured
 }
 
 /// An eighth of what is available, up to 256 MiB or four times the cache, whichever is more; `None` when that is no
