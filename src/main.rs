@@ -4,7 +4,7 @@ mod cli;
 mod commands;
 
 use clap::Parser;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Bad usage or bad input.
@@ -17,10 +17,22 @@ fn main() -> ExitCode {
         // `| head` closed the output: it has seen what it wanted.
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("cbtop: {e:#}");
+            report(&e);
             ExitCode::from(BAD_INPUT)
         }
     }
+}
+
+/// One line, whatever a file's name or contents put into the message; nobody may be reading it.
+fn report(e: &anyhow::Error) {
+    // What the commands read themselves says so; an error of the system on its own comes from printing.
+    let printing = e.downcast_ref::<std::io::Error>().is_some();
+    let what = if printing { "writing the output: " } else { "" };
+    let line: String = format!("{e:#}")
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    let _ = writeln!(std::io::stderr(), "cbtop: {what}{line}");
 }
 
 fn is_closed_pipe(e: &anyhow::Error) -> bool {

@@ -2,7 +2,7 @@
 
 use super::setup;
 use crate::cli::{DashboardArgs, Format};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
@@ -42,7 +42,8 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
     let mut tui_options = tui::Options::from_env();
     tui_options.recommend = args.recommend;
     tui_options.ascii |= args.ascii;
-    tui::run(session::spawn(session)?, &tui_options)?;
+    let handle = session::spawn(session).context("starting the session's thread")?;
+    tui::run(handle, &tui_options)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -109,6 +109,11 @@ fn fast(
     if ids.is_empty() {
         return Err(EngineError::Empty.into());
     }
+    if ids.len() > config.n_ctx {
+        // Before anything is computed: it would take its time to get there.
+        let (needed, n_ctx) = (ids.len(), config.n_ctx);
+        return Err(EngineError::ContextFull { needed, n_ctx }.into());
+    }
     let mut engine = Engine::new(loaded.model.clone(), config.clone(), Unobserved)
         .context("building the engine")?;
     for chunk in ids.chunks(config.logit_rows) {

@@ -74,6 +74,10 @@ pub fn config(
 
 /// The sampler, checked.
 pub fn sampler(args: &SamplerArgs) -> anyhow::Result<SamplerConfig> {
+    // A flag typed with a sign is a mistake; only the library takes it for "greedy".
+    if args.temp < 0.0 {
+        bail!("--temp is {}, expected 0 to 10000", args.temp);
+    }
     let config = SamplerConfig {
         temperature: args.temp,
         top_k: args.top_k,

@@ -173,8 +173,9 @@ pub struct MemoryInfo {
     pub minor_faults: Option<u64>,
     /// Major page faults (read from disk).
     pub major_faults: Option<u64>,
-    /// Minor page faults of the last decode step.
-    pub minor_faults_last_step: Option<u64>,
+    /// Minor page faults of a decode step (of the whole process, whatever it did between the steps): the mean since the
+    /// last reading. Readings are at least 100 ms apart; the first decode step after one of another prompt is not counted.
+    pub minor_faults_per_step: Option<f64>,
     /// Voluntary context switches.
     pub voluntary_switches: Option<u64>,
     /// Involuntary context switches.

@@ -131,7 +131,7 @@ impl OsSampler {
         sampler
     }
 
-    /// Fills the fields that the system knows: resident sets, faults, switches, huge pages. `minor_faults_last_step` and
+    /// Fills the fields that the system knows: resident sets, faults, switches, huge pages. `minor_faults_per_step` and
     /// the sizes of the engine's own buffers are the caller's.
     pub fn fill(&mut self, info: &mut MemoryInfo) {
         if self.slow.now() {
@@ -390,7 +390,7 @@ mod tests {
         assert!(info.rss_bytes.is_some_and(|b| b > 1 << 20), "{info:?}");
         assert!(info.peak_rss_bytes >= info.rss_bytes);
         assert!(info.minor_faults.is_some() && info.major_faults.is_some());
-        assert_eq!((info.weights_bytes, info.minor_faults_last_step), (5, None));
+        assert_eq!((info.weights_bytes, info.minor_faults_per_step), (5, None));
 
         let machine = machine_info("AVX2", None);
         assert!(machine.cpus >= 1 && !machine.cpu.is_empty());

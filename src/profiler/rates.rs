@@ -51,6 +51,11 @@ impl RateMeter {
     /// A new run: forgets everything.
     pub fn clear(&mut self) {
         self.clear_decode();
+        self.clear_prefill();
+    }
+
+    /// The configuration changed since the prompt was read: forgets prefill only, as another run begins.
+    pub fn clear_prefill(&mut self) {
         (self.prefill_tokens, self.prefill_us, self.ttft_us) = (0, 0.0, None);
     }
 

@@ -14,6 +14,8 @@ use crate::tuner::{Change, rules};
 const PREFILL_ROUNDS: usize = 5;
 /// Context a comparison needs from its first token to its last, with some to spare.
 const ROOM_TO_MEASURE: usize = 80;
+/// Prefill time spent on each side of such a change, microseconds: commands wait meanwhile.
+const PREFILL_BUDGET_US: f64 = 5e6;
 
 /// What the session knows of the machine for its rules, read once.
 pub(super) struct Surroundings {
@@ -40,8 +42,15 @@ struct Entry {
     shown: Recommendation,
     change: Option<Change>,
     test: Option<AbTest>,
-    /// The configuration before it was applied.
-    before: Option<Config>,
+    /// Set while the change is in force.
+    in_force: Option<InForce>,
+}
+
+struct InForce {
+    /// The configuration before it.
+    before: Config,
+    /// Changes are taken back in the opposite order of making them: each knows only what came before it.
+    turn: u64,
 }
 
 impl Entry {
@@ -52,20 +61,29 @@ impl Entry {
     fn is_measuring(&self) -> bool {
         matches!(self.shown.status, RecommendationStatus::Measuring { .. })
     }
+
+    /// The comparison is broken off, with nothing changed.
+    fn reopen(&mut self) {
+        self.test = None;
+        self.shown.status = RecommendationStatus::Open;
+    }
 }
 
 /// Everything recommended so far, in the order it came.
 #[derive(Default)]
 pub(super) struct Advice {
     entries: Vec<Entry>,
-    /// The configuration changed since the rules last spoke: what they no longer say is dropped.
+    /// The configuration changed since the rules last had figures: what they no longer say is dropped.
     stale: bool,
+    /// Changes made so far.
+    turns: u64,
 }
 
 impl Advice {
-    /// Takes in what the rules say now. Entries stay in place; one that was tried keeps its result.
-    fn merge(&mut self, advice: Vec<rules::Advice>) {
-        if std::mem::take(&mut self.stale) {
+    /// Takes in what the rules say now. Entries stay in place; one that was tried keeps its result. Without figures
+    /// (`known`) rules are silent about most things, which does not mean that these are settled.
+    fn merge(&mut self, advice: Vec<rules::Advice>, known: bool) {
+        if known && std::mem::take(&mut self.stale) {
             let still_said = |e: &Entry| advice.iter().any(|a| a.recommendation.id == e.shown.id);
             self.entries.retain(|e| !e.is_open() || still_said(e));
         }
@@ -81,7 +99,7 @@ impl Advice {
                     shown: a.recommendation,
                     change: a.change,
                     test: None,
-                    before: None,
+                    in_force: None,
                 }),
             }
         }
@@ -101,7 +119,18 @@ impl Advice {
 
     /// The change made last that is still in force.
     fn last_applied(&mut self) -> Option<&mut Entry> {
-        self.entries.iter_mut().rev().find(|e| e.before.is_some())
+        self.entries
+            .iter_mut()
+            .filter(|e| e.in_force.is_some())
+            .max_by_key(|e| e.in_force.as_ref().map(|f| f.turn))
+    }
+
+    fn in_force(&mut self, before: Config) -> InForce {
+        self.turns += 1;
+        InForce {
+            before,
+            turn: self.turns,
+        }
     }
 }
 
@@ -146,13 +175,18 @@ impl Session {
                 decode_major_faults: self.faults.decode_major(),
                 explicit: &self.options.explicit,
             };
-            self.advice.merge(rules::recommend(&facts));
+            let known = s.rates.decode_mean_tok_s.is_some();
+            self.advice.merge(rules::recommend(&facts), known);
         }
         self.advice.shown()
     }
 
     /// Applies a recommendation: at once, then measured against the tokens before it.
     pub(super) fn apply(&mut self, id: &str) {
+        if self.has_failed() {
+            self.complain("the session has failed; restart it first");
+            return;
+        }
         if self.advice.measuring().is_some() {
             self.complain("a change is being measured; wait for its result");
             return;
@@ -161,7 +195,7 @@ impl Session {
             self.complain(format!("there is no recommendation '{id}'"));
             return;
         };
-        if entry.before.is_some() {
+        if entry.in_force.is_some() {
             self.complain("it is applied already; undo it first");
             return;
         }
@@ -169,6 +203,11 @@ impl Session {
             self.complain("this is for you to do outside cbtop; its text says how");
             return;
         };
+        // Before anything else: the token may end the run.
+        self.leave_token();
+        if self.has_failed() {
+            return;
+        }
         let done = if change.affects_decode() {
             self.begin_measurement(id)
         } else {
@@ -199,22 +238,14 @@ impl Session {
     /// Makes the change of the entry being measured.
     fn make_measured_change(&mut self) -> Result<(), SessionError> {
         let before = self.options.config.clone();
-        let Some(entry) = self.advice.measuring() else {
-            return Ok(());
-        };
-        let made = match &entry.change {
-            Some(change) => changed(&before, change),
-            None => return Ok(()),
-        };
-        let made = made.and_then(|config| self.reconfigure(config));
-        let Some(entry) = self.advice.measuring() else {
-            return Ok(());
-        };
-        match made {
-            Ok(()) => entry.before = Some(before),
-            Err(_) => {
-                entry.test = None;
-                entry.shown.status = RecommendationStatus::Open;
+        let change = self.advice.measuring().and_then(|e| e.change.clone());
+        let Some(change) = change else { return Ok(()) };
+        let made = changed(&before, &change).and_then(|config| self.reconfigure(config));
+        let in_force = self.advice.in_force(before);
+        if let Some(entry) = self.advice.measuring() {
+            match made {
+                Ok(()) => entry.in_force = Some(in_force),
+                Err(_) => entry.reopen(),
             }
         }
         Ok(made?)
@@ -261,60 +292,113 @@ impl Session {
         }
     }
 
+    /// Breaks off the comparison in progress, if there is one: kept where it has enough tokens, else taken back.
+    pub(super) fn give_up_measuring(&mut self, why: &str) {
+        if !self.measurement_needs_more() {
+            return;
+        }
+        let Some(entry) = self.advice.measuring() else {
+            return;
+        };
+        let in_force = entry.in_force.take();
+        entry.reopen();
+        self.complain(format!("the change was not measured: {why}"));
+        if let Some(f) = in_force
+            && let Err(e) = self.reconfigure(f.before)
+        {
+            self.complain(e.to_string());
+        }
+    }
+
     fn apply_to_prefill(&mut self, id: &str, change: &Change) -> Result<(), SessionError> {
         let before = self.options.config.clone();
         let after = changed(&before, change)?;
-        let slow = self.prefill_times()?;
-        self.reconfigure(after)?;
-        let fast = self.prefill_times()?;
+        let times = self.compare_prefill(&before, after);
+        // The cache is not that of the run any more, whatever came of it.
         self.start_run();
-        let Some(outcome) = Outcome::of(&slow, &fast) else {
+        let (slow, fast) = times?;
+        let in_force = self.advice.in_force(before);
+        let Some(entry) = self.advice.find(id) else {
             return Ok(());
         };
-        if let Some(entry) = self.advice.find(id) {
-            entry.before = Some(before);
+        entry.in_force = Some(in_force);
+        if let Some(outcome) = Outcome::of(&slow, &fast) {
             entry.shown.status = outcome.applied();
+            self.note(format!("prefill of the prompt: {}", outcome.sentence()));
         }
-        self.note(format!("prefill of the prompt: {}", outcome.sentence()));
         Ok(())
+    }
+
+    /// Prefill times with both configurations; the second stays in force unless it fails.
+    fn compare_prefill(
+        &mut self,
+        before: &Config,
+        after: Config,
+    ) -> Result<(Vec<f64>, Vec<f64>), SessionError> {
+        let slow = self.prefill_times()?;
+        self.reconfigure(after)?;
+        let fast = self.prefill_times();
+        if fast.is_err() {
+            self.reconfigure(before.clone())?;
+        }
+        Ok((slow, fast?))
     }
 
     /// Time a prompt token takes, several times over; leaves the cache empty.
     fn prefill_times(&mut self) -> Result<Vec<f64>, SessionError> {
         let mut times = Vec::with_capacity(PREFILL_ROUNDS);
+        let mut spent = 0.0;
         // One more: the first warms caches and is not counted.
         for round in 0..=PREFILL_ROUNDS {
             self.engine.truncate(0);
             let us = self.time_prefill()?;
+            spent += us;
             if round > 0 {
                 times.push(us / self.prompt_ids.len() as f64);
+                if spent > PREFILL_BUDGET_US {
+                    break;
+                }
             }
         }
         self.engine.truncate(0);
         Ok(times)
     }
 
-    /// Takes back the last change.
+    /// Takes back the last change, or breaks off a comparison that has not made its change yet.
     pub(super) fn undo(&mut self) {
-        let Some(entry) = self.advice.last_applied() else {
+        self.leave_token();
+        if let Some(entry) = self.advice.measuring()
+            && entry.in_force.is_none()
+        {
+            entry.reopen();
+            self.note("nothing was changed yet; the measurement is broken off");
+            return;
+        }
+        let before = self.advice.last_applied().and_then(|e| {
+            let f = e.in_force.as_ref()?;
+            Some(f.before.clone())
+        });
+        let Some(before) = before else {
             self.complain("nothing to undo");
             return;
         };
-        let Some(before) = entry.before.take() else {
+        if let Err(e) = self.reconfigure(before) {
+            self.complain(e.to_string());
+            return;
+        }
+        let Some(entry) = self.advice.last_applied() else {
             return;
         };
-        entry.shown.status = match &mut entry.test {
+        entry.in_force = None;
+        match &mut entry.test {
             Some(test) => {
                 test.undo();
-                test.status()
+                entry.shown.status = test.status();
             }
-            None => RecommendationStatus::Open,
-        };
-        let title = entry.shown.title.clone();
-        match self.reconfigure(before) {
-            Ok(()) => self.note(format!("undone: {title}")),
-            Err(e) => self.complain(e.to_string()),
+            None => entry.reopen(),
         }
+        let title = entry.shown.title.clone();
+        self.note(format!("undone: {title}"));
     }
 
     /// Another configuration from here on; figures of the old one are cleared.
@@ -322,6 +406,7 @@ impl Session {
         self.rebuild(config)?;
         self.stats.clear();
         self.rates.clear_decode();
+        self.prefill_stale = true;
         self.advice.stale = true;
         Ok(())
     }

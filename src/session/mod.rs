@@ -6,13 +6,16 @@
 mod advice;
 mod faults;
 pub mod load;
+mod orders;
+mod prompt;
 mod publish;
 mod run;
 pub mod snapshot;
 
 pub use load::{DEMO_NAME, LoadError, Loaded, Source};
+pub use prompt::encode_prompt;
 pub use publish::model_info;
-pub use run::{Options, Session, SessionError, encode_prompt};
+pub use run::{Options, Session, SessionError};
 
 use snapshot::{Command, Snapshot};
 use std::sync::Arc;
@@ -62,6 +65,10 @@ fn drive(
             Ok(command) => {
                 if !session.obey(command) {
                     return;
+                }
+                // A step that was asked for runs before the next command: two commands are two steps.
+                if session.step_pending() {
+                    session.tick();
                 }
                 true
             }

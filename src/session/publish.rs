@@ -115,6 +115,7 @@ impl Session {
     }
 
     fn memory_info(&mut self) -> MemoryInfo {
+        self.faults.refresh();
         let mut info = MemoryInfo {
             weights_bytes: self
                 .loaded
@@ -127,7 +128,7 @@ impl Session {
             kv_bytes: self.engine.kv_bytes(),
             kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.past() as u64,
             scratch_bytes: self.engine.scratch_bytes(),
-            minor_faults_last_step: self.faults.minor_last_step(),
+            minor_faults_per_step: self.faults.minor_per_step(),
             ..MemoryInfo::default()
         };
         if !self.options.clock.is_modelled() {

@@ -3,9 +3,10 @@
 use super::advice::{Advice, Surroundings};
 use super::faults::StepFaults;
 use super::load::Loaded;
-use super::snapshot::{Command, GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
+use super::prompt::{check_fits, encode_prompt};
+use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
-use crate::engine::{Config, Engine, EngineError, Logits, Progress, StepKind};
+use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind};
 use crate::model::Model;
 use crate::profiler::os::OsSampler;
 use crate::profiler::probe::Bandwidth;
@@ -13,10 +14,14 @@ use crate::profiler::rates::RateMeter;
 use crate::profiler::stats::Aggregate;
 use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{MachineInfo, ModelInfo};
-use crate::tokenizer::{ChatMessage, StreamDecoder, Tokenizer, TokenizerError, render_chat};
+use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+const END_OF_TEXT: &str = "end of text";
+const TOKEN_LIMIT: &str = "token limit";
+const CONTEXT_FULL: &str = "context full";
 
 /// What a session is to do.
 #[derive(Debug, Clone)]
@@ -59,7 +64,7 @@ pub enum SessionError {
 
 /// Where generation stands.
 #[derive(Debug, Clone, PartialEq)]
-enum Phase {
+pub(super) enum Phase {
     /// `done` tokens of the prompt are in the cache.
     Prefill {
         done: usize,
@@ -78,7 +83,7 @@ enum Phase {
 
 /// Where the user let it stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gate {
+pub(super) enum Gate {
     Running,
     Paused,
     /// Run one token, then pause.
@@ -108,10 +113,15 @@ pub struct Session {
     stream: StreamDecoder<Arc<Tokenizer>>,
     pub(super) tokens: VecDeque<GeneratedToken>,
     pub(super) generated: u64,
+    /// Tokens decoded in this run: the first one generated comes of the prompt, and one that ends the text is not counted
+    /// as generated.
+    decoded: u64,
+    /// The prefill figures are of another configuration: the next run starts them afresh.
+    pub(super) prefill_stale: bool,
     /// Ids generated in this run, to rebuild the cache when the configuration changes.
     history: Vec<u32>,
-    phase: Phase,
-    gate: Gate,
+    pub(super) phase: Phase,
+    pub(super) gate: Gate,
     pub(super) message: Option<Message>,
     pub(super) seq: u64,
 }
@@ -139,6 +149,8 @@ impl Session {
             stream: StreamDecoder::new(Arc::clone(&loaded.tokenizer)),
             tokens: VecDeque::new(),
             generated: 0,
+            decoded: 0,
+            prefill_stale: false,
             history: Vec::new(),
             phase: Phase::Prefill { done: 0 },
             gate: Gate::Running,
@@ -192,9 +204,7 @@ impl Session {
         match self.try_tick() {
             Ok(text) => text,
             Err(e) => {
-                self.phase = Phase::Failed {
-                    error: e.to_string(),
-                };
+                self.fail(&e);
                 String::new()
             }
         }
@@ -251,21 +261,26 @@ impl Session {
         }
     }
 
-    /// Completes a token that was stopped between layers.
-    fn leave_token(&mut self) {
-        if !matches!(self.gate, Gate::InsideToken { .. }) {
-            return;
+    /// Completes a token that was stopped between layers; a session stopped inside one is paused behind it then.
+    pub(super) fn leave_token(&mut self) {
+        if self.engine.in_step() && !self.is_over() {
+            let done = self
+                .engine
+                .finish()
+                .and_then(|()| self.end_step_in_progress());
+            if let Err(e) = done {
+                self.fail(&e);
+            }
         }
-        let done = self
-            .engine
-            .finish()
-            .and_then(|()| self.end_step_in_progress());
-        if let Err(e) = done {
-            self.phase = Phase::Failed {
-                error: e.to_string(),
-            };
+        if matches!(self.gate, Gate::InsideToken { .. } | Gate::OneLayer) {
+            self.gate = Gate::Paused;
         }
-        self.gate = Gate::Paused;
+    }
+
+    fn fail(&mut self, e: &EngineError) {
+        self.phase = Phase::Failed {
+            error: e.to_string(),
+        };
     }
 
     fn chunk_end(&self, done: usize) -> usize {
@@ -296,7 +311,12 @@ impl Session {
             self.phase = Phase::Prefill { done: end };
             return Ok(String::new());
         };
+        // The step's time includes sampling.
         self.rates.first_token(0.0);
+        if self.options.max_tokens == Some(0) {
+            self.end_run(TOKEN_LIMIT);
+            return Ok(String::new());
+        }
         Ok(self.accept(choice, us))
     }
 
@@ -308,19 +328,30 @@ impl Session {
         self.stats.add_step(record);
         self.rates.decode(us, bytes);
         self.faults.step();
+        self.decoded += 1;
         let text = self.accept(choice, us);
         self.follow_measurement(us);
         Ok(text)
     }
 
-    /// Takes a sampled token into the run.
-    fn accept(&mut self, choice: crate::engine::Choice, us: f64) -> String {
+    /// Takes a sampled token into the run. Returns the text that is complete with it.
+    fn accept(&mut self, choice: Choice, us: f64) -> String {
         if self.loaded.tokenizer.is_end_of_generation(choice.id) {
-            let text = self.stream.flush();
-            self.end_run("end of text");
-            return text;
+            let rest = self.stream.flush();
+            if let Some(last) = self.tokens.back_mut() {
+                last.text.push_str(&rest);
+            }
+            self.end_run(END_OF_TEXT);
+            return rest;
         }
-        let text = self.stream.push(choice.id);
+        self.generated += 1;
+        self.history.push(choice.id);
+        self.phase = Phase::Decode { next: choice.id };
+        let end = self.end_reached();
+        let mut text = self.stream.push(choice.id);
+        if end.is_some() {
+            text.push_str(&self.stream.flush());
+        }
         if self.tokens.len() == MAX_TOKENS_SHOWN {
             self.tokens.pop_front();
         }
@@ -330,31 +361,48 @@ impl Session {
             prob: choice.prob,
             us,
         });
-        self.generated += 1;
-        self.history.push(choice.id);
-        self.phase = Phase::Decode { next: choice.id };
-        if self
-            .options
-            .max_tokens
-            .is_some_and(|max| self.generated >= max)
-        {
-            self.end_run("token limit");
-        } else if self.engine.room() == 0 {
-            self.end_run("context full");
+        if let Some(reason) = end {
+            self.end_run(reason);
         }
         text
+    }
+
+    fn end_reached(&self) -> Option<&'static str> {
+        let limit = self.options.max_tokens;
+        if limit.is_some_and(|max| self.generated >= max) {
+            Some(TOKEN_LIMIT)
+        } else {
+            (self.engine.room() == 0).then_some(CONTEXT_FULL)
+        }
     }
 
     fn end_run(&mut self, reason: &'static str) {
         self.phase = Phase::Finished { reason };
         if self.measurement_needs_more() {
-            self.start_run();
-            return;
+            if self.decoded > 0 {
+                self.start_run();
+                return;
+            }
+            // Every run is the same: another would not decode anything either.
+            self.give_up_measuring("nothing is decoded in a run of this prompt");
         }
-        // A token limit is a wish to stop; the other two are where an endless run turns round.
-        if self.options.endless && reason != "token limit" {
+        // A token limit is a wish to stop; the other two are where an endless run turns round. A run without a token
+        // would turn for ever and show nothing.
+        if self.options.endless && reason != TOKEN_LIMIT && self.generated > 0 {
             self.start_run();
-            self.note(format!("{reason}: started again"));
+            self.note_turn(reason);
+        }
+    }
+
+    /// Says that an endless run started again, unless there is something more important to read.
+    fn note_turn(&mut self, reason: &str) {
+        const AGAIN: &str = ": started again";
+        if self
+            .message
+            .as_ref()
+            .is_none_or(|m| m.text.ends_with(AGAIN))
+        {
+            self.note(format!("{reason}{AGAIN}"));
         }
     }
 
@@ -366,7 +414,7 @@ impl Session {
 
     /// Times of this run's decoded tokens that the meter still holds, newest last, microseconds.
     pub(super) fn run_times(&self) -> impl DoubleEndedIterator<Item = f64> + use<> {
-        let decoded = self.generated.saturating_sub(1).min(self.rates.tokens()) as usize;
+        let decoded = self.decoded.min(self.rates.tokens()) as usize;
         let recent: Vec<f64> = self.rates.recent_us().collect();
         let skip = recent.len().saturating_sub(decoded);
         recent.into_iter().skip(skip)
@@ -375,9 +423,18 @@ impl Session {
     /// Time the engine takes for the prompt, microseconds; it must have an empty cache and keeps the prompt in it.
     pub(super) fn time_prefill(&mut self) -> Result<f64, EngineError> {
         let mut us = 0.0;
-        for chunk in self.prompt_ids.chunks(self.options.config.chunk) {
-            self.engine.step(chunk, Logits::Last, StepKind::Prefill)?;
+        let mut rest = self.prompt_ids.as_slice();
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(rest.len().min(self.options.config.chunk));
+            // As in a run: logits of the prompt's last token only.
+            let logits = if after.is_empty() {
+                Logits::Last
+            } else {
+                Logits::None
+            };
+            self.engine.step(chunk, logits, StepKind::Prefill)?;
             us += self.engine.observer().last().wall_us();
+            rest = after;
         }
         Ok(us)
     }
@@ -389,8 +446,12 @@ impl Session {
         self.stream.flush();
         self.tokens.clear();
         self.history.clear();
-        self.generated = 0;
+        (self.generated, self.decoded) = (0, 0);
         self.phase = Phase::Prefill { done: 0 };
+        self.faults.interrupt();
+        if std::mem::take(&mut self.prefill_stale) {
+            self.rates.clear_prefill();
+        }
     }
 
     /// When the next token is due under the pace, the last one having been due at `due`.
@@ -411,9 +472,13 @@ impl Session {
         self.rates.overhead(spent.as_secs_f64() * 1e6);
     }
 
-    pub(super) fn clear_statistics(&mut self) {
-        self.stats.clear();
-        self.rates.clear();
+    /// Whether a command asked for one token or one layer that has not run yet.
+    pub(super) fn step_pending(&self) -> bool {
+        !self.is_over() && matches!(self.gate, Gate::OneToken | Gate::OneLayer)
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.phase, Phase::Failed { .. })
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {
@@ -430,66 +495,10 @@ impl Session {
         });
     }
 
-    /// Obeys a command. Returns `false` for [`Command::Quit`].
-    pub fn obey(&mut self, command: Command) -> bool {
-        self.message = None;
-        match command {
-            Command::Quit => return false,
-            Command::TogglePause => {
-                let paused = matches!(self.gate, Gate::Paused | Gate::InsideToken { .. });
-                self.leave_token();
-                self.gate = if paused { Gate::Running } else { Gate::Paused };
-            }
-            Command::StepToken => {
-                let inside = matches!(self.gate, Gate::InsideToken { .. });
-                self.leave_token();
-                if !inside {
-                    self.gate = Gate::OneToken;
-                }
-            }
-            Command::StepLayer => self.gate = Gate::OneLayer,
-            Command::Restart => self.restart(),
-            Command::NewPrompt(prompt) => self.new_prompt(prompt),
-            Command::ResetStats => {
-                self.clear_statistics();
-                self.note("statistics cleared");
-            }
-            Command::Apply(id) => self.apply(&id),
-            Command::Undo => self.undo(),
-        }
-        true
-    }
-
-    fn restart(&mut self) {
-        if matches!(self.phase, Phase::Failed { .. })
-            && let Err(e) = self.rebuild(self.options.config.clone())
-        {
-            self.complain(e.to_string());
-            return;
-        }
-        self.start_run();
-        self.clear_statistics();
-        self.gate = Gate::Running;
-    }
-
-    fn new_prompt(&mut self, prompt: String) {
-        let ids = encode_prompt(&self.loaded, &prompt, self.options.chat).and_then(|ids| {
-            check_fits(&ids, &self.options.config)?;
-            Ok(ids)
-        });
-        match ids {
-            Ok(ids) => {
-                self.prompt_ids = ids;
-                self.options.prompt = prompt;
-                self.restart();
-            }
-            Err(e) => self.complain(e.to_string()),
-        }
-    }
-
     /// Replaces the engine by one of another configuration and fills its cache with the run so far.
     pub(super) fn rebuild(&mut self, config: Config) -> Result<(), EngineError> {
         self.leave_token();
+        self.faults.interrupt();
         let mut engine = build_engine(&self.loaded.model, &config, self.options.clock)?;
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self
@@ -517,43 +526,4 @@ fn build_engine(
     // One call more than the plan's bricks: sampling.
     let recorder = StepRecorder::new(clock, model.plan.bricks.len() + 1);
     Engine::new(Arc::clone(model), config.clone(), recorder)
-}
-
-/// The ids of a prompt as the model is to see it.
-///
-/// # Errors
-/// `--chat` without a template, a template that fails, or text that cannot be encoded.
-pub fn encode_prompt(loaded: &Loaded, prompt: &str, chat: bool) -> Result<Vec<u32>, SessionError> {
-    let t = &loaded.tokenizer;
-    if !chat {
-        return Ok(t.encode(prompt, true, true)?);
-    }
-    let template = t.chat_template().ok_or(SessionError::NoChatTemplate)?;
-    let special = |id: Option<u32>| id.and_then(|id| t.token_text(id)).unwrap_or_default();
-    let messages = [ChatMessage {
-        role: "user".into(),
-        content: prompt.into(),
-    }];
-    let text = render_chat(
-        template,
-        &messages,
-        special(t.bos()),
-        special(t.eos()),
-        true,
-    )?;
-    // Templates write the beginning-of-text token themselves when they want one.
-    Ok(t.encode(&text, false, true)?)
-}
-
-fn check_fits(ids: &[u32], config: &Config) -> Result<(), EngineError> {
-    if ids.is_empty() {
-        return Err(EngineError::Empty);
-    }
-    if ids.len() >= config.n_ctx {
-        return Err(EngineError::ContextFull {
-            needed: ids.len() + 1,
-            n_ctx: config.n_ctx,
-        });
-    }
-    Ok(())
 }

@@ -205,7 +205,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
             scratch_bytes: 4_300_000,
             minor_faults: Some(41_230),
             major_faults: Some(0),
-            minor_faults_last_step: Some(0),
+            minor_faults_per_step: Some(0.0),
             voluntary_switches: Some(1_204),
             involuntary_switches: Some(87),
             huge_page_bytes: None,

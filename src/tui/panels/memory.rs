@@ -94,6 +94,12 @@ fn facts(app: &App) -> Vec<Fact> {
     };
     let size = |v: Option<u64>| v.map_or("-".into(), bytes);
     let number = |v: Option<u64>| v.map_or("-".into(), count);
+    let mean = |v: Option<f64>| match v {
+        None => "-".into(),
+        Some(v) if v == 0.0 => "0".into(),
+        Some(v) if v < 100.0 => format!("{v:.1}"),
+        Some(v) => count(v as u64),
+    };
     let alarming = |v: Option<u64>, style| {
         if v.is_some_and(|v| v > 0) {
             style
@@ -121,8 +127,8 @@ fn facts(app: &App) -> Vec<Fact> {
         },
         plain("minor fault", number(m.minor_faults)),
         Fact {
-            style: alarming(m.minor_faults_last_step, theme.warn),
-            ..plain("last step", number(m.minor_faults_last_step))
+            style: alarming(m.minor_faults_per_step.map(|f| f.ceil() as u64), theme.warn),
+            ..plain("per step", mean(m.minor_faults_per_step))
         },
         plain("preempted", number(m.involuntary_switches)),
         plain("yielded", number(m.voluntary_switches)),
