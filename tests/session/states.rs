@@ -362,17 +362,25 @@ fn text_is_that_of_the_ids_and_independent_of_stops() {
 
 #[test]
 fn only_the_newest_tokens_are_kept() {
-    let mut o = options(PROMPT);
-    o.config.n_ctx = MAX_TOKENS_SHOWN + 200;
-    o.config.kernels = cbtop::engine::cpu::KernelSet::best();
-    o.max_tokens = Some(MAX_TOKENS_SHOWN as u64 + 50);
-    let mut s = session(llama(), o);
-    while !s.is_over() {
-        s.tick();
-    }
-    let snap = s.snapshot();
+    let count = MAX_TOKENS_SHOWN as u64 + 50;
+    let long = |end: u32| {
+        let mut o = options(PROMPT);
+        o.config.n_ctx = MAX_TOKENS_SHOWN + 200;
+        o.config.kernels = cbtop::engine::cpu::KernelSet::best();
+        o.max_tokens = Some(count);
+        let mut s = session(llama_ending_with(end), o);
+        while !s.is_over() {
+            s.tick();
+        }
+        s.snapshot()
+    };
+    // A random model says anything some day: one of these it does not.
+    let snap = [511, 510, 509, 508, 0, 1, 2]
+        .into_iter()
+        .map(long)
+        .find(|snap| snap.generated == count)
+        .expect("a long run");
     assert_eq!(snap.tokens.len(), MAX_TOKENS_SHOWN);
-    assert_eq!(snap.generated, MAX_TOKENS_SHOWN as u64 + 50);
 }
 
 #[test]
@@ -412,27 +420,21 @@ fn clearing_in_the_middle_of_the_prompt_does_not_shorten_its_time() {
 #[test]
 fn pauses_are_in_no_rate() {
     let mut o = options(PROMPT);
-    o.clock = cbtop::profiler::Clock::calibrated();
+    o.clock = cbtop::profiler::Clock::instant();
     let mut s = session(llama(), o);
     until(&mut s, "decode", |s| s.generated() == 3);
+    let began = std::time::Instant::now();
     obey(&mut s, Command::StepLayer);
     s.tick();
     assert!(matches!(s.state(), RunState::PausedAtLayer { .. }));
-    let began = std::time::Instant::now();
+    let pause = std::time::Instant::now();
     std::thread::sleep(std::time::Duration::from_millis(50));
-    let paused = began.elapsed().as_secs_f64();
+    let paused = pause.elapsed();
     obey(&mut s, Command::TogglePause);
-    let snap = s.snapshot();
-    let slowest = snap
-        .rates
-        .history_tok_s
-        .iter()
-        .map(|r| 1.0 / r)
-        .fold(0.0, f64::max);
-    let total: f64 = snap.rates.history_tok_s.iter().map(|r| 1.0 / r).sum();
-    // Not a matter of speed: whatever the token took, the sleep is not in it twice.
-    assert!(slowest <= total && total < began.elapsed().as_secs_f64() + 60.0 - paused);
-    assert_eq!(snap.rates.history_tok_s.len(), 3);
+    let worked = (began.elapsed() - paused).as_secs_f64();
+    let last = s.snapshot().rates.history_tok_s.pop().expect("a token");
+    // However slow the machine: the pause lies inside the token's time and is not part of it.
+    assert!(1.0 / last <= worked + 1e-6, "{} {worked}", 1.0 / last);
 }
 
 #[test]
