@@ -28,7 +28,14 @@ fn report(e: &anyhow::Error) {
     // What the commands read themselves says so; an error of the system on its own comes from printing.
     let printing = e.downcast_ref::<std::io::Error>().is_some();
     let what = if printing { "writing the output: " } else { "" };
-    let line: String = format!("{e:#}")
+    let mut message = e.to_string();
+    for cause in e.chain().skip(1).map(ToString::to_string) {
+        // Some errors have their cause in their own words.
+        if !message.contains(&cause) {
+            message = format!("{message}: {cause}");
+        }
+    }
+    let line: String = message
         .chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect();

@@ -160,7 +160,7 @@ fn engine_knobs_out_of_range() {
     for command in [
         &["--headless"][..],
         &["run", "-p", "x"],
-        &["eval", "--text", "x"],
+        &["eval", "--text", "hello there"],
     ] {
         for (knob, what) in [
             (["--threads", "0"], "threads is 0"),
@@ -253,7 +253,7 @@ fn prompts_and_ids_that_cannot_run() {
         "'two' is not a token id",
     );
     refused_in_a_line(&["tokenize", "-m", m, "--decode", "--text", "512"], "512");
-    refused_in_a_line(&["tokenize", "-m", m, "--decode", "--text", "-5"], "'-5'");
+    refused_in_a_line(&["tokenize", "-m", m, "--decode", "--text=-5"], "'-5'");
     refused_in_a_line(&["run", "-m", m, "-p", "x", "--chat"], "chat");
     refused_by_usage(&["eval", "-m", m], "--text");
     refused_by_usage(&["run", "-m", m], "--prompt");

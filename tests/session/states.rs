@@ -363,21 +363,22 @@ fn text_is_that_of_the_ids_and_independent_of_stops() {
 #[test]
 fn only_the_newest_tokens_are_kept() {
     let count = MAX_TOKENS_SHOWN as u64 + 50;
-    let long = |end: u32| {
-        let mut o = options(PROMPT);
+    let long = |prompt: &str, loaded| {
+        let mut o = options(prompt);
         o.config.n_ctx = MAX_TOKENS_SHOWN + 200;
         o.config.kernels = cbtop::engine::cpu::KernelSet::best();
         o.max_tokens = Some(count);
-        let mut s = session(llama_ending_with(end), o);
+        let mut s = session(loaded, o);
         while !s.is_over() {
             s.tick();
         }
         s.snapshot()
     };
-    // A random model says anything some day: one of these it does not.
-    let snap = [511, 510, 509, 508, 0, 1, 2]
+    // A random model ends its text some day: one of these goes on for long enough.
+    let snap = [PROMPT, "a", "b", "c d", "1", "(", "z z z"]
         .into_iter()
-        .map(long)
+        .flat_map(|prompt| [(prompt, llama()), (prompt, demo())])
+        .map(|(prompt, loaded)| long(prompt, loaded))
         .find(|snap| snap.generated == count)
         .expect("a long run");
     assert_eq!(snap.tokens.len(), MAX_TOKENS_SHOWN);
