@@ -127,3 +127,15 @@ fn a_model_that_says_nothing_still_answers() {
     send(&h, Command::Quit);
     ends(&h.frames);
 }
+
+#[test]
+fn a_panic_in_the_thread_is_seen_by_the_front_end() {
+    let mut loaded = llama();
+    // A plan that points behind its own end: no file gives one, and the engine trusts it.
+    let model = std::sync::Arc::get_mut(&mut loaded.model).expect("not shared yet");
+    model.plan.layer_starts = vec![0, 5000, 6000, 7000];
+    let h = spawn(session(loaded, options("hello world"))).expect("a thread");
+    send(&h, Command::StepLayer);
+    ends(&h.frames);
+    assert!(h.commands.send(Command::Restart).is_err());
+}

@@ -96,7 +96,7 @@ fn facts(app: &App) -> Vec<Fact> {
     let number = |v: Option<u64>| v.map_or("-".into(), count);
     let mean = |v: Option<f64>| match v {
         None => "-".into(),
-        Some(v) if v == 0.0 => "0".into(),
+        Some(0.0) => "0".into(),
         Some(v) if v < 100.0 => format!("{v:.1}"),
         Some(v) => count(v as u64),
     };
