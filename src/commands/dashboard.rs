@@ -100,7 +100,12 @@ fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCo
     match args.format {
         Format::Text => {
             let (width, height) = args.size;
-            let mut options = tui::Options::from_env();
+            // The same bytes everywhere: then the locale has no say.
+            let mut options = if args.deterministic {
+                tui::Options::default()
+            } else {
+                tui::Options::from_env()
+            };
             options.recommend = args.recommend;
             options.ascii |= args.ascii;
             out.write_all(headless::text::render(&snapshot, width, height, &options).as_bytes())?;

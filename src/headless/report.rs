@@ -11,7 +11,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// One run, for scripts and CI. The schema is checked in as `docs/src/report.schema.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// [`SCHEMA_VERSION`] of the program that wrote it.
+    /// Version of the schema: raised when a field changes its meaning or goes; new fields do not raise it.
     pub schema_version: u32,
     /// Program and version, for example `cbtop 0.1.0`.
     pub generator: String,

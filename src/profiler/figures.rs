@@ -14,7 +14,7 @@ pub struct MachineInfo {
     /// Best instruction set usable here, for example `AVX2`, `AVX-512 VNNI`.
     pub isa: String,
     /// Physical memory, bytes.
-    pub memory_bytes: u64,
+    pub memory_bytes: Option<u64>,
     /// Highest read bandwidth seen by the built-in probe at the current thread count, GB/s (10^9), if it ran.
     pub read_bandwidth_gbps: Option<f64>,
 }

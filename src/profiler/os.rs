@@ -224,7 +224,7 @@ pub fn machine_info(isa: &str, read_bandwidth_gbps: Option<f64>) -> MachineInfo 
         cpu: cpu_name().unwrap_or_else(|| "unknown CPU".to_owned()),
         cpus: cpus_allowed(),
         isa: isa.to_owned(),
-        memory_bytes: memory_total_bytes().unwrap_or(0),
+        memory_bytes: memory_total_bytes(),
         read_bandwidth_gbps,
     }
 }

@@ -49,7 +49,7 @@ pub fn machine_info(options: &Options) -> MachineInfo {
             cpu: "modelled machine".into(),
             cpus: 1,
             isa: "modelled".into(),
-            memory_bytes: 0,
+            memory_bytes: None,
             read_bandwidth_gbps,
         };
     }
@@ -95,7 +95,10 @@ impl Session {
     }
 
     pub(super) fn roof(&self) -> Roof {
-        Roof::probed(self.machine.read_bandwidth_gbps)
+        match (Roof::probed(self.machine.read_bandwidth_gbps), self.options.clock.is_modelled()) {
+            (Roof::Probed(gbps), true) => Roof::Modelled(gbps),
+            (roof, _) => roof,
+        }
     }
 
     fn engine_info(&self) -> EngineInfo {

@@ -46,7 +46,7 @@ pub struct Snapshot {
     pub memory: MemoryInfo,
     /// The prompt of the run.
     pub prompt: String,
-    /// Tokens generated in this run, oldest first, at most [`MAX_TOKENS_SHOWN`] (older ones are dropped from the front).
+    /// Tokens generated in this run, oldest first, at most 4096 (older ones are dropped from the front).
     pub tokens: Vec<GeneratedToken>,
     /// Tokens generated in this run, those dropped from `tokens` included.
     pub generated: u64,

@@ -162,7 +162,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
             cpu: "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz".into(),
             cpus: 2,
             isa: "AVX2".into(),
-            memory_bytes: 25_769_803_776,
+            memory_bytes: Some(25_769_803_776),
             read_bandwidth_gbps: Some(18.1),
         }),
         engine: Arc::new(EngineInfo {

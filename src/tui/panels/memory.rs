@@ -22,10 +22,12 @@ struct Fact {
 
 /// Draws the panel: one column of facts with bars, or more columns where the rows run out.
 pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
-    let heading = Line::styled(
-        format!(" of {} ", bytes(app.snapshot().machine.memory_bytes)),
-        app.theme.dim,
-    );
+    let heading = app
+        .snapshot()
+        .machine
+        .memory_bytes
+        .map(|b| Line::styled(format!(" of {} ", bytes(b)), app.theme.dim))
+        .unwrap_or_default();
     let inner = chrome::panel(app, Panel::Memory, area, buf, heading, Line::default());
     let facts = facts(app);
     let rows = usize::from(inner.height).max(1);
@@ -82,7 +84,7 @@ fn show(app: &App, fact: &Fact, width: usize) -> Line<'static> {
 fn facts(app: &App) -> Vec<Fact> {
     let theme = &app.theme;
     let m = &app.snapshot().memory;
-    let physical = app.snapshot().machine.memory_bytes;
+    let physical = app.snapshot().machine.memory_bytes.unwrap_or(0);
     let share = |part: u64, whole: u64, what: &str| {
         (whole > 0).then(|| (part as f64 / whole as f64, what.to_string()))
     };

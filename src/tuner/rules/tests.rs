@@ -46,7 +46,7 @@ fn fine() -> Case {
             cpu: "Some CPU".into(),
             cpus: 4,
             isa: "AVX2".into(),
-            memory_bytes: 16 << 30,
+            memory_bytes: Some(16 << 30),
             read_bandwidth_gbps: Some(20.0),
         },
         model: ModelInfo {
