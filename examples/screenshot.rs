@@ -212,7 +212,8 @@ enum Shape {
 fn shape(symbol: &str) -> Option<Shape> {
     const WIDTHS: [&str; 8] = ["▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
     const HEIGHTS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
-    let eighths = |set: [&str; 8]| Some(set.iter().position(|s| *s == symbol)? as f64 / 8.0 + 0.125);
+    let eighths =
+        |set: [&str; 8]| Some(set.iter().position(|s| *s == symbol)? as f64 / 8.0 + 0.125);
     if let Some(share) = eighths(WIDTHS) {
         return Some(Shape::Filled(0.0, 0.0, share, 1.0));
     }

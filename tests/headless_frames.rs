@@ -48,13 +48,21 @@ fn nothing_but_the_question_changes_a_byte() {
         UTF8,
         &[],
         &[("LC_ALL", "POSIX"), ("TERM", "dumb"), ("NO_COLOR", "1")],
-        &[("LANG", "de_DE.ISO-8859-1"), ("COLUMNS", "33"), ("TZ", "Asia/Tokyo")],
+        &[
+            ("LANG", "de_DE.ISO-8859-1"),
+            ("COLUMNS", "33"),
+            ("TZ", "Asia/Tokyo"),
+        ],
     ];
     for question in [
         &["--size", "120x40"][..],
         &["--format", "json"],
-        &["--size", "200x60", "-m", MODEL, "-n", "40", "--temp", "0.7", "--seed", "3"],
-        &["--format", "json", "-m", MODEL, "-n", "40", "--temp", "0.7", "--seed", "3"],
+        &[
+            "--size", "200x60", "-m", MODEL, "-n", "40", "--temp", "0.7", "--seed", "3",
+        ],
+        &[
+            "--format", "json", "-m", MODEL, "-n", "40", "--temp", "0.7", "--seed", "3",
+        ],
     ] {
         let first = frame(question, UTF8);
         for env in environments {
@@ -86,7 +94,9 @@ fn nothing_of_the_machine_shows() {
     let cpu = cpu.lines().find_map(|l| l.strip_prefix("model name"));
     let here = [
         cpu.map(|l| l.trim_start_matches([' ', '\t', ':']).to_owned()),
-        std::env::current_dir().ok().map(|d| d.display().to_string()),
+        std::env::current_dir()
+            .ok()
+            .map(|d| d.display().to_string()),
         std::env::var("HOME").ok().filter(|h| h.len() > 1),
         Some("avx".into()),
     ];

@@ -95,7 +95,10 @@ impl Session {
     }
 
     pub(super) fn roof(&self) -> Roof {
-        match (Roof::probed(self.machine.read_bandwidth_gbps), self.options.clock.is_modelled()) {
+        match (
+            Roof::probed(self.machine.read_bandwidth_gbps),
+            self.options.clock.is_modelled(),
+        ) {
             (Roof::Probed(gbps), true) => Roof::Modelled(gbps),
             (roof, _) => roof,
         }
