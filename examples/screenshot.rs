@@ -4,6 +4,7 @@
 //! cargo run --release --example screenshot -- [--model FILE] [--tokens N] [--width N] [--height N] docs/src/dashboard.svg
 //! ```
 
+use cbtop::engine::config::cpus;
 use cbtop::engine::sampler::SamplerConfig;
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::read_bandwidth;
@@ -35,7 +36,7 @@ struct Args {
     #[arg(short = 'n', long, default_value_t = 200)]
     tokens: u64,
     /// Text to continue.
-    #[arg(short, long, default_value = "The capital of France is")]
+    #[arg(short, long, default_value = "Once upon a time")]
     prompt: String,
     /// Columns.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u16).range(1..=500))]
@@ -66,7 +67,11 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
     config.n_ctx = config.n_ctx.min(2048);
     config.chunk = config.chunk.min(config.n_ctx);
     config.check()?;
-    let bandwidth = read_bandwidth(&[config.threads]);
+    // The rules compare the bandwidth of the threads in use with that of one and of all.
+    let mut counts = vec![1, config.threads, cpus()];
+    counts.sort_unstable();
+    counts.dedup();
+    let bandwidth = read_bandwidth(&counts);
     let options = Options {
         config,
         explicit: BTreeSet::new(),
