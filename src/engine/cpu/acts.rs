@@ -1,12 +1,26 @@
-//! Activations as the quantised kernels want them: int8 with one f32 scale for 32 elements.
+//! Activations as the quantised kernels want them: int8 with an f32 scale for 4 or 16 elements.
 
 use super::float_ops::FloatOps;
 
+/// Elements for which a scale is stored: one 32-bit lane of integer products.
+pub(super) const LANE: usize = 4;
+
+/// With fewer columns than this every [`LANE`] has a scale of its own, and kernels go row by row.
+///
+/// With more, [`COARSE`] elements share one: the kernels that unpack a tile of weights for many columns
+/// would pay for each scale in every column, and this is about where unpacking begins to pay.
+pub(super) const FINE_BELOW: usize = 8;
+
+/// Elements that share a scale when columns are many.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(super) const COARSE: usize = 16;
+
 /// Columns of int8 activations with their scales and sums.
 ///
-/// A value is `d * q`. Beside the values stand `s32`, `d` times the sum of the 32 integers of a
-/// block, and `s16`, the same for each half: weight formats with a minimum or a constant offset
-/// need only these for that part of a dot product.
+/// A value is `d * q`. A `d` is stored for every four elements, whether they have a scale of their own
+/// or share it with twelve others; [`set_shape`](Self::set_shape) decides that. Beside the values
+/// stand `s32`, the sum of the 32 values of a block, and `s16`, the same for each half: weight formats
+/// with a minimum or a constant offset need only these for that part of a dot product.
 ///
 /// Each column starts on a 64-byte line. Threads fill disjoint pieces through `&self`, so everything is
 /// reached by the pointers below, never through the vectors that own the memory.
@@ -15,6 +29,7 @@ pub struct QActs {
     k: usize,
     cols: usize,
     stride: usize,
+    fine: bool,
     capacity: usize,
     base: Base,
     _qs: Vec<Line>,
@@ -49,7 +64,7 @@ impl QActs {
     pub fn new(max_cols: usize, max_k: usize) -> Self {
         let capacity = max_cols * max_k.next_multiple_of(64);
         let mut qs = vec![Line([0; 64]); capacity / 64];
-        let mut floats = [32, 32, 16].map(|group| vec![0.0; capacity / group]);
+        let mut floats = [LANE, 32, 16].map(|group| vec![0.0; capacity / group]);
         let [d, s32, s16] = &mut floats;
         let base = Base {
             q: qs.as_mut_ptr().cast(),
@@ -61,6 +76,7 @@ impl QActs {
             k: 0,
             cols: 0,
             stride: 0,
+            fine: true,
             capacity,
             base,
             _qs: qs,
@@ -71,6 +87,8 @@ impl QActs {
     }
 
     /// Sets the column length and the number of columns; what was stored is no longer meaningful.
+    ///
+    /// Up to seven columns get a scale for every 4 elements, more columns one for every 16.
     ///
     /// # Panics
     /// When `k` is not a multiple of 32, or `cols` columns of `k` elements do not fit.
@@ -87,6 +105,7 @@ impl QActs {
             self.capacity
         );
         (self.k, self.cols, self.stride) = (k, cols, stride);
+        self.fine = cols < FINE_BELOW;
     }
 
     /// Elements in a column.
@@ -99,9 +118,15 @@ impl QActs {
         self.cols
     }
 
+    /// Whether every four elements have a scale of their own, rather than every sixteen.
+    pub fn is_fine(&self) -> bool {
+        self.fine
+    }
+
     /// Bytes allocated.
     pub fn bytes(&self) -> u64 {
-        (self.capacity + (self.capacity / 32 * 2 + self.capacity / 16) * size_of::<f32>()) as u64
+        let floats = self.capacity / LANE + self.capacity / 32 + self.capacity / 16;
+        (self.capacity + floats * size_of::<f32>()) as u64
     }
 
     /// Quantises all of column `col` from `x`, `k` floats.
@@ -127,13 +152,18 @@ impl QActs {
         assert!(start + n <= self.k, "piece leaves column");
         let at = self.at(col) + start;
         let base = self.base;
+        let op = if self.fine {
+            ops.quantise4
+        } else {
+            ops.quantise16
+        };
         // SAFETY: `at + n` lies within the buffers by the assertions and `set_shape`; the caller
         // guarantees that nobody else touches this piece.
         unsafe {
-            (ops.quantise)(
+            op(
                 x,
                 std::slice::from_raw_parts_mut(base.q.add(at), n),
-                std::slice::from_raw_parts_mut(base.d.add(at / 32), n / 32),
+                std::slice::from_raw_parts_mut(base.d.add(at / LANE), n / LANE),
                 std::slice::from_raw_parts_mut(base.s32.add(at / 32), n / 32),
                 std::slice::from_raw_parts_mut(base.s16.add(at / 16), n / 16),
             );
@@ -152,7 +182,7 @@ impl QActs {
         unsafe {
             Column {
                 q: base.q.add(at),
-                d: base.d.add(at / 32),
+                d: base.d.add(at / LANE),
                 s32: base.s32.add(at / 32),
                 s16: base.s16.add(at / 16),
             }
@@ -169,19 +199,19 @@ impl QActs {
         unsafe { std::slice::from_raw_parts(self.column(col).q, self.k) }
     }
 
-    /// The scales, one for 32 elements.
+    /// The scales, one for 4 elements.
     pub(super) fn d(&self, col: usize) -> &[f32] {
         // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts(self.column(col).d, self.k / 32) }
+        unsafe { std::slice::from_raw_parts(self.column(col).d, self.k / LANE) }
     }
 
-    /// Scale times the sum of the integers, for each 32 elements.
+    /// The sum of each 32 values.
     pub(super) fn s32(&self, col: usize) -> &[f32] {
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts(self.column(col).s32, self.k / 32) }
     }
 
-    /// Scale times the sum of the integers, for each 16 elements.
+    /// The sum of each 16 values.
     pub(super) fn s16(&self, col: usize) -> &[f32] {
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts(self.column(col).s16, self.k / 16) }
@@ -209,7 +239,7 @@ impl Column {
         unsafe {
             Self {
                 q: self.q.add(at),
-                d: self.d.add(at / 32),
+                d: self.d.add(at / LANE),
                 s32: self.s32.add(at / 32),
                 s16: self.s16.add(at / 16),
             }

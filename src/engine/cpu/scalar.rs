@@ -1,6 +1,7 @@
 //! Portable kernels: expand a block with the reference routine, multiply in floats.
 
 use super::KernelSet;
+use super::acts::LANE;
 use super::mat::{Acts, MatCall, MatKernel};
 use crate::gguf::GgmlType;
 use crate::quant::dequantise_row;
@@ -33,6 +34,7 @@ const CHUNK: usize = 256;
 /// As [`MatKernel::run`], activations checked.
 unsafe fn mat(ty: GgmlType, call: &MatCall<'_>) {
     let mut buffer = [0.0f32; CHUNK];
+    let mut values = [0.0f32; CHUNK];
     for row in call.rows.clone() {
         for col in call.cols.clone() {
             // SAFETY: the caller vouches for `y`.
@@ -57,13 +59,14 @@ unsafe fn mat(ty: GgmlType, call: &MatCall<'_>) {
                         let (qs, ds) = unsafe {
                             let c = a.column(col).offset(start);
                             let qs = std::slice::from_raw_parts(c.q, n);
-                            (qs, std::slice::from_raw_parts(c.d, n / 32))
+                            (qs, std::slice::from_raw_parts(c.d, n / LANE))
                         };
-                        let ws = w.as_chunks::<32>().0;
-                        let blocks = ws.iter().zip(qs.as_chunks::<32>().0).zip(ds);
-                        blocks
-                            .map(|((w, q), d)| d * dot(w, &q.map(f32::from)))
-                            .sum()
+                        let x = &mut values[..n];
+                        let lanes = x.as_chunks_mut::<LANE>().0.iter_mut();
+                        for ((x, q), d) in lanes.zip(qs.as_chunks::<LANE>().0).zip(ds) {
+                            *x = q.map(|q| d * f32::from(q));
+                        }
+                        dot(w, x)
                     }
                 };
                 // SAFETY: as above.

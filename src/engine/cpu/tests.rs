@@ -132,7 +132,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
                 for i in 0..k {
                     let x = match kernel.input {
                         Input::F32 => f64::from(x[col * k + i]),
-                        Input::Q8 => f64::from(acts.d(col)[i / 32]) * f64::from(acts.qs(col)[i]),
+                        Input::Q8 => f64::from(acts.d(col)[i / 4]) * f64::from(acts.qs(col)[i]),
                     };
                     let term = x * f64::from(dense[row * k + i]);
                     want += term;
@@ -169,14 +169,23 @@ fn every_tail_of_rows_and_columns() {
     for &ty in supported() {
         for n in 1..=9 {
             let k = ty.block_len().max(32) * if n % 2 == 0 { 1 } else { 3 };
-            for (rows, cols) in [(n, 1), (n, 5), (3, n), (33, n)] {
+            // Scales of four elements, of sixteen, and of sixteen for the first or last of many columns.
+            for (rows, cols, first_col) in [
+                (n, 1, n % 2),
+                (n, 5, n % 2),
+                (3, n, n % 2),
+                (33, n, n % 2),
+                (n, 9, 0),
+                (3, n, 8),
+                (33, n, 8),
+            ] {
                 check(&Case {
                     ty,
                     rows,
                     first_row: n % 3,
                     k,
                     cols,
-                    first_col: n % 2,
+                    first_col,
                     seed: 77 + n as u64,
                 })
                 .expect("agrees");
@@ -204,15 +213,17 @@ fn extreme_integers_do_not_saturate() {
                 .cycle()
                 .take(9 * k / ty.block_len() * ty.block_bytes())
                 .collect();
-            let mut acts = QActs::new(5, k);
-            for (col, x) in [1.0, -1.0, 1.0, -1.0, 0.25].into_iter().enumerate() {
-                acts.set_column(float_ops(KernelSet::Scalar), col, &vec![x; k]);
-            }
+            let xs = [1.0, -1.0, 1.0, -1.0, 0.25, 1.0, -1.0, 1.0, -1.0];
+            let mut acts = QActs::new(xs.len(), k);
             let mut dense = vec![0.0; k];
             dequantise_row(ty, &w[..w.len() / 9], &mut dense).expect("whole blocks");
             let sum: f32 = dense.iter().sum();
             for kernel in kernels(ty) {
-                for cols in [1, 5] {
+                for cols in [1, 5, 9] {
+                    acts.set_shape(k, cols);
+                    for (col, x) in xs.iter().enumerate().take(cols) {
+                        acts.set_column(float_ops(KernelSet::Scalar), col, &vec![*x; k]);
+                    }
                     let mut y = vec![0.0; 9 * cols];
                     let call = MatCall {
                         w: w.as_ptr(),
@@ -227,7 +238,7 @@ fn extreme_integers_do_not_saturate() {
                     // SAFETY: as in `check`.
                     unsafe { kernel.run(&call) };
                     for (i, y) in y.iter().enumerate() {
-                        let want = sum * [1.0, -1.0, 1.0, -1.0, 0.25][i / 9];
+                        let want = sum * xs[i / 9];
                         let bound = dense.iter().map(|v| v.abs()).sum::<f32>() * 1e-5;
                         assert!(
                             (y - want).abs() <= bound,
@@ -250,7 +261,7 @@ proptest! {
         rows in 1usize..40,
         first_row in 0usize..3,
         blocks in 1usize..=64,
-        cols in 1usize..10,
+        cols in 1usize..14,
         first_col in 0usize..2,
         seed in any::<u64>(),
     ) {
@@ -305,7 +316,12 @@ fn kernel_set_names_round_trip_and_errors_list_what_can_run() {
 
 #[test]
 fn threads_fill_disjoint_pieces_of_activations() {
-    let (k, cols) = (96, 4);
+    fill_by_threads(4);
+    fill_by_threads(9);
+}
+
+fn fill_by_threads(cols: usize) {
+    let k = 96;
     let x: Vec<f32> = (0..k * cols).map(|i| (i as f32 * 0.37).sin()).collect();
     let ops = float_ops(KernelSet::best());
     let mut whole = QActs::new(cols, k);
@@ -329,5 +345,30 @@ fn threads_fill_disjoint_pieces_of_activations() {
         assert_eq!(whole.s32(col), pieces.s32(col));
         assert_eq!(whole.s16(col), pieces.s16(col));
         assert_eq!(whole.qs(col).as_ptr() as usize % 64, 0);
+    }
+}
+
+#[test]
+fn few_columns_have_finer_scales_and_smaller_errors() {
+    let k = 4096;
+    let mut noise = Noise(5);
+    let x: Vec<f32> = (0..k).map(|_| noise.float().powi(5)).collect();
+    for set in KernelSet::available() {
+        let mut acts = QActs::new(8, k);
+        let mut error = |cols| {
+            acts.set_shape(k, cols);
+            assert_eq!(acts.is_fine(), cols < 8);
+            acts.set_column(float_ops(set), cols - 1, &x);
+            let (qs, d) = (acts.qs(cols - 1), acts.d(cols - 1));
+            let errors = (0..k).map(|i| f64::from(x[i]) - f64::from(d[i / 4]) * f64::from(qs[i]));
+            errors.map(|e| e * e).sum::<f64>()
+        };
+        let (fine, coarse) = (error(7), error(8));
+        assert_eq!(fine, error(1));
+        assert!(fine < 0.5 * coarse, "{set}: {fine} {coarse}");
+        acts.set_shape(k, 8);
+        acts.set_column(float_ops(set), 7, &x);
+        let lanes = acts.d(7).as_chunks::<4>().0;
+        assert!(lanes.iter().all(|d| *d == [d[0]; 4]));
     }
 }

@@ -58,10 +58,12 @@ ops! {
     rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]);
     /// `out = (x - mean) / sqrt(var + eps) * w + b`; mean and variance are taken in f64.
     layer_norm(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]);
-    /// int8 with one scale for 32 elements: `qs`, `d`, and `d` times the sum of each 32 and each 16
-    /// integers. `|x - d q| <= d / 2`. A block that holds a NaN or an infinity becomes zeros with
-    /// scale and sums NaN, so that whatever is computed from it is NaN too.
-    quantise(x: &[f32], qs: &mut [i8], d: &mut [f32], s32: &mut [f32], s16: &mut [f32]);
+    /// int8 with a scale for 4 elements: `qs`, `d` for every 4, and the sums of each 32 and each 16
+    /// values `d q`. `|x - d q| <= d / 2`. A block of 32 that holds a NaN or an infinity becomes zeros
+    /// with scales and sums NaN, so that whatever is computed from it is NaN too.
+    quantise4(x: &[f32], qs: &mut [i8], d: &mut [f32], s32: &mut [f32], s16: &mut [f32]);
+    /// As `quantise4`, but 16 elements share a scale, which stands four times in `d`.
+    quantise16(x: &[f32], qs: &mut [i8], d: &mut [f32], s32: &mut [f32], s16: &mut [f32]);
     /// Sum of products.
     dot_f16(x: &[f32], y: &[f16]) -> f32;
     /// `acc += a * x`.

@@ -15,8 +15,13 @@ pub(super) trait Arith {
     /// `sums + x * y`
     fn dot8(x: &[f32; 8], y: &[f32; 8], sums: Self::Sums) -> Self::Sums;
     fn total(sums: [Self::Sums; 4]) -> f32;
-    /// Integers, scale and the sums of both halves of a block; `None` when it is not finite.
-    fn quantise32(x: &[f32; 32], q: &mut [i8; 32]) -> Option<(f32, [i32; 2])>;
+    /// Integers of a block with a scale for every `GROUP` elements, 4 or 16; writes the scale of every four,
+    /// and returns the sums of the values of both halves; `None` when the block is not finite.
+    fn quantise32<const GROUP: usize>(
+        x: &[f32; 32],
+        q: &mut [i8; 32],
+        d: &mut [f32; 8],
+    ) -> Option<[f32; 2]>;
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn widen(x: &[f16; 8]) -> [f32; 8];
     fn narrow(x: &[f32; 8]) -> [f16; 8];
@@ -45,16 +50,26 @@ impl Arith for Plain {
             .sum()
     }
     #[inline(always)]
-    fn quantise32(x: &[f32; 32], q: &mut [i8; 32]) -> Option<(f32, [i32; 2])> {
-        let top = x.iter().fold(0, |top, v| magnitude(*v).max(top));
-        let (scale, inverse) = steps(top)?;
-        let mut sums = [0; 2];
-        for (i, (x, q)) in x.iter().zip(q).enumerate() {
-            let rounded = (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-            *q = rounded as i8;
-            sums[i / 16] += rounded;
+    fn quantise32<const GROUP: usize>(
+        x: &[f32; 32],
+        q: &mut [i8; 32],
+        d: &mut [f32; 8],
+    ) -> Option<[f32; 2]> {
+        let groups = x.chunks_exact(GROUP).zip(q.chunks_exact_mut(GROUP));
+        let mut fours = [0.0; 8];
+        for ((x, q), at) in groups.zip((0..8).step_by(GROUP / 4)) {
+            let top = x.iter().fold(0, |top, v| magnitude(*v).max(top));
+            let (scale, inverse) = steps(top)?;
+            let pieces = x.as_chunks::<4>().0.iter().zip(q.as_chunks_mut::<4>().0);
+            for ((x, q), lane) in pieces.zip(at..) {
+                let r = x.map(|x| (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32);
+                *q = r.map(|r| r as i8);
+                d[lane] = scale;
+                fours[lane] = scale * r.iter().sum::<i32>() as f32;
+            }
         }
-        Some((scale, sums))
+        let [a, b, c, d, e, f, g, h] = fours;
+        Some([(a + b) + (c + d), (e + f) + (g + h)])
     }
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -104,38 +119,48 @@ impl Arith for Fused {
         }
     }
     #[inline(always)]
-    fn quantise32(x: &[f32; 32], q: &mut [i8; 32]) -> Option<(f32, [i32; 2])> {
+    fn quantise32<const GROUP: usize>(
+        x: &[f32; 32],
+        q: &mut [i8; 32],
+        d: &mut [f32; 8],
+    ) -> Option<[f32; 2]> {
         // SAFETY: AVX2 is enabled by the caller; every access is to eight floats of `x`, the 32
-        // bytes of `q`, or a local array.
+        // bytes of `q`, or the eight floats of `d`.
         unsafe {
             let v: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(x.as_ptr().add(8 * i)));
-            let mask = _mm256_set1_epi32(0x7fff_ffff);
-            let size = v.map(|v| _mm256_and_si256(_mm256_castps_si256(v), mask));
-            let low = _mm256_max_epu32(size[0], size[1]);
-            let top = _mm256_max_epu32(low, _mm256_max_epu32(size[2], size[3]));
-            let top = _mm_max_epu32(
-                _mm256_castsi256_si128(top),
-                _mm256_extracti128_si256::<1>(top),
-            );
-            let top = _mm_max_epu32(top, _mm_shuffle_epi32::<0b01_00_11_10>(top));
-            let top = _mm_max_epu32(top, _mm_shuffle_epi32::<0b10_11_00_01>(top));
-            let (scale, inverse) = steps(_mm_cvtsi128_si32(top) as u32)?;
-            let inverse = _mm256_set1_ps(inverse);
+            let top = if GROUP == 4 { tops4(v) } else { tops16(v) };
+            let infinite = _mm256_cmpgt_epi32(top, _mm256_set1_epi32(f32::MAX.to_bits() as i32));
+            if _mm256_movemask_epi8(infinite) != 0 {
+                return None;
+            }
+            // As `steps`, eight at a time.
+            let (top, most) = (_mm256_castsi256_ps(top), _mm256_set1_ps(127.0));
+            let scale = _mm256_div_ps(top, most);
+            let used = _mm256_cmp_ps::<_CMP_GT_OQ>(scale, _mm256_set1_ps(LEAST_SCALE));
+            let scale = _mm256_and_ps(scale, used);
+            let inverse = _mm256_and_ps(_mm256_div_ps(most, top), used);
+            let spread = |i: i32| {
+                let (a, b) = (2 * i, 2 * i + 1);
+                _mm256_permutevar8x32_ps(inverse, _mm256_setr_epi32(a, a, a, a, b, b, b, b))
+            };
             // Rounds to nearest even, the mode every Rust program runs in.
-            let r = v.map(|v| _mm256_cvtps_epi32(_mm256_mul_ps(v, inverse)));
+            let r = |i: usize| _mm256_cvtps_epi32(_mm256_mul_ps(v[i], spread(i as i32)));
             let packed = _mm256_packs_epi16(
-                _mm256_packs_epi32(r[0], r[1]),
-                _mm256_packs_epi32(r[2], r[3]),
+                _mm256_packs_epi32(r(0), r(1)),
+                _mm256_packs_epi32(r(2), r(3)),
             );
-            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-            let packed = _mm256_permutevar8x32_epi32(packed, order);
+            let packed = _mm256_permutevar8x32_epi32(packed, halves_in_order());
             _mm256_storeu_si256(q.as_mut_ptr().cast(), packed);
+            _mm256_storeu_ps(d.as_mut_ptr(), scale);
             let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), packed);
             let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-            let mut lanes = [0i32; 8];
-            _mm256_storeu_si256(lanes.as_mut_ptr().cast(), fours);
-            let [a, b, c, d, e, f, g, h] = lanes;
-            Some((scale, [a + b + c + d, e + f + g + h]))
+            let fours = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(fours));
+            let eights = _mm256_hadd_ps(fours, fours);
+            let sums = _mm256_hadd_ps(eights, eights);
+            Some([
+                _mm256_cvtss_f32(sums),
+                _mm_cvtss_f32(_mm256_extractf128_ps::<1>(sums)),
+            ])
         }
     }
     #[inline(always)]
@@ -155,6 +180,61 @@ impl Arith for Fused {
             std::mem::transmute(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
         }
     }
+}
+
+/// The largest [`magnitude`] of every four of 32 floats, in order.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn tops4(v: [__m256; 4]) -> __m256i {
+    // SAFETY: AVX2 by the caller.
+    unsafe {
+        let [a, b, c, d] = magnitudes(v);
+        let larger =
+            |a, b| _mm256_max_epu32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        let (ab, cd) = (larger(a, b), larger(c, d));
+        let even = _mm256_unpacklo_epi64(ab, cd);
+        let top = _mm256_max_epu32(even, _mm256_unpackhi_epi64(ab, cd));
+        // Lanes 0 to 3 now belong to the low halves of the four vectors, the others to the high halves.
+        _mm256_permutevar8x32_epi32(top, halves_in_order())
+    }
+}
+
+/// The largest [`magnitude`] of every sixteen of 32 floats, each four times.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn tops16(v: [__m256; 4]) -> __m256i {
+    // SAFETY: AVX2 by the caller.
+    unsafe {
+        let [a, b, c, d] = magnitudes(v);
+        let (low, high) = (_mm256_max_epu32(a, b), _mm256_max_epu32(c, d));
+        let both = _mm256_max_epu32(
+            _mm256_permute2x128_si256::<0x20>(low, high),
+            _mm256_permute2x128_si256::<0x31>(low, high),
+        );
+        let twos = _mm256_max_epu32(both, _mm256_shuffle_epi32::<0b01_00_11_10>(both));
+        _mm256_max_epu32(twos, _mm256_shuffle_epi32::<0b10_11_00_01>(twos))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn magnitudes(v: [__m256; 4]) -> [__m256i; 4] {
+    // SAFETY: AVX2 by the caller.
+    v.map(|v| unsafe { _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fff_ffff)) })
+}
+
+/// Alternates the lanes of the low and the high half: undoes what packing within halves does.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn halves_in_order() -> __m256i {
+    // SAFETY: AVX2 by the caller.
+    unsafe { _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7) }
 }
 
 fn same(a: usize, b: usize) {
@@ -282,7 +362,29 @@ pub(super) fn layer_norm<A: Arith>(x: &[f32], w: &[f32], b: &[f32], eps: f32, ou
 const ROUND: f32 = 12_582_912.0;
 
 #[inline(always)]
-pub(super) fn quantise<A: Arith>(
+pub(super) fn quantise4<A: Arith>(
+    x: &[f32],
+    qs: &mut [i8],
+    d: &mut [f32],
+    s32: &mut [f32],
+    s16: &mut [f32],
+) {
+    quantise::<A, 4>(x, qs, d, s32, s16);
+}
+
+#[inline(always)]
+pub(super) fn quantise16<A: Arith>(
+    x: &[f32],
+    qs: &mut [i8],
+    d: &mut [f32],
+    s32: &mut [f32],
+    s16: &mut [f32],
+) {
+    quantise::<A, 16>(x, qs, d, s32, s16);
+}
+
+#[inline(always)]
+fn quantise<A: Arith, const GROUP: usize>(
     x: &[f32],
     qs: &mut [i8],
     d: &mut [f32],
@@ -290,20 +392,19 @@ pub(super) fn quantise<A: Arith>(
     s16: &mut [f32],
 ) {
     same(x.len(), qs.len());
-    same(x.len(), 32 * d.len());
+    same(x.len(), 4 * d.len());
     same(x.len(), 32 * s32.len());
     same(x.len(), 16 * s16.len());
     let blocks = x.as_chunks::<32>().0.iter().zip(qs.as_chunks_mut::<32>().0);
     let sums = s32.iter_mut().zip(s16.as_chunks_mut::<2>().0);
-    for (((x, q), d), (s32, s16)) in blocks.zip(d).zip(sums) {
-        let Some((scale, sums)) = A::quantise32(x, q) else {
+    let scales = d.as_chunks_mut::<8>().0;
+    for (((x, q), d), (s32, s16)) in blocks.zip(scales).zip(sums) {
+        let Some(sums) = A::quantise32::<GROUP>(x, q, d) else {
             *q = [0; 32];
-            (*d, *s32, *s16) = (f32::NAN, f32::NAN, [f32::NAN; 2]);
+            (*d, *s32, *s16) = ([f32::NAN; 8], f32::NAN, [f32::NAN; 2]);
             continue;
         };
-        *d = scale;
-        *s16 = sums.map(|sum| scale * sum as f32);
-        *s32 = scale * (sums[0] + sums[1]) as f32;
+        (*s32, *s16) = (sums[0] + sums[1], sums);
     }
 }
 
@@ -313,7 +414,10 @@ fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
-/// Scale and its reciprocal for a block whose largest [`magnitude`] is `top`.
+/// Below this a scale's reciprocal overflows; such a group is zero for every purpose.
+const LEAST_SCALE: f32 = 1e-36;
+
+/// Scale and its reciprocal for a group whose largest [`magnitude`] is `top`.
 #[inline(always)]
 fn steps(top: u32) -> Option<(f32, f32)> {
     let top = f32::from_bits(top);
@@ -321,8 +425,7 @@ fn steps(top: u32) -> Option<(f32, f32)> {
         return None;
     }
     let scale = top / 127.0;
-    // Below this the reciprocal overflows; such a block is zero for every purpose.
-    Some(if scale > 1e-36 {
+    Some(if scale > LEAST_SCALE {
         (scale, 127.0 / top)
     } else {
         (0.0, 0.0)

@@ -125,30 +125,41 @@ proptest! {
     #[test]
     fn quantise_stays_within_half_a_step(x in prop::collection::vec(-100f32..100.0, 96), small in 1e-30f32..1.0) {
         let x: Vec<f32> = x.iter().map(|v| v * small).collect();
-        for ops in sets() {
-            let (mut q, mut d) = (vec![1i8; 96], vec![1.0; 3]);
+        for (ops, (op, group)) in sets().into_iter().flat_map(quantisers) {
+            let (mut q, mut d) = (vec![1i8; 96], vec![1.0; 24]);
             let (mut s32, mut s16) = (vec![1.0; 3], vec![1.0; 6]);
-            (ops.quantise)(&x, &mut q, &mut d, &mut s32, &mut s16);
+            op(&x, &mut q, &mut d, &mut s32, &mut s16);
+            let value = |i: usize| f64::from(d[i / 4]) * f64::from(q[i]);
             for i in 0..96 {
-                let error = (f64::from(x[i]) - f64::from(d[i / 32]) * f64::from(q[i])).abs();
-                prop_assert!(error <= f64::from(d[i / 32]) * 0.50002, "{} {} {}", x[i], d[i / 32], q[i]);
+                let error = (f64::from(x[i]) - value(i)).abs();
+                prop_assert!(error <= f64::from(d[i / 4]) * 0.50002, "{} {} {}", x[i], d[i / 4], q[i]);
                 prop_assert!(q[i] != -128);
             }
-            for (s, (q, d)) in s32.iter().zip(q.chunks(32).zip(&d)) {
-                let sum: i32 = q.iter().map(|v| i32::from(*v)).sum();
-                prop_assert_eq!(*s, d * sum as f32);
+            for (x, d) in x.chunks(group).zip(d.chunks(group / 4)) {
+                let top = x.iter().fold(0.0, |top: f32, x| top.max(x.abs()));
+                prop_assert!(d.iter().all(|d| *d == top / 127.0), "{}", ops.set);
             }
-            for (i, (s, q)) in s16.iter().zip(q.chunks(16)).enumerate() {
-                let sum: i32 = q.iter().map(|v| i32::from(*v)).sum();
-                prop_assert_eq!(*s, d[i / 2] * sum as f32);
+            for (sums, n) in [(&s32, 32), (&s16, 16)] {
+                for (i, s) in sums.iter().enumerate() {
+                    let want: f64 = (n * i..n * (i + 1)).map(value).sum();
+                    let size: f64 = (n * i..n * (i + 1)).map(|i| value(i).abs()).sum();
+                    prop_assert!((f64::from(*s) - want).abs() <= 1e-6 * size, "{} {s} {want}", ops.set);
+                }
             }
         }
     }
 }
 
+type Quantise = fn(&[f32], &mut [i8], &mut [f32], &mut [f32], &mut [f32]);
+
+/// Both ways to quantise, with the number of elements that share a scale.
+fn quantisers(ops: &'static FloatOps) -> [(&'static FloatOps, (Quantise, usize)); 2] {
+    [(ops, (ops.quantise4, 4)), (ops, (ops.quantise16, 16))]
+}
+
 #[test]
 fn quantise_at_the_edges() {
-    for ops in sets() {
+    for (_, (op, _)) in sets().into_iter().flat_map(quantisers) {
         for (value, nan) in [
             (0.0, false),
             (-0.0, false),
@@ -160,17 +171,17 @@ fn quantise_at_the_edges() {
             let mut x = [0.0; 64];
             x[5] = value;
             x[40] = 2.54;
-            let (mut q, mut d, mut s32, mut s16) = ([9i8; 64], [9.0; 2], [9.0; 2], [9.0; 4]);
-            (ops.quantise)(&x, &mut q, &mut d, &mut s32, &mut s16);
+            let (mut q, mut d, mut s32, mut s16) = ([9i8; 64], [9.0; 16], [9.0; 2], [9.0; 4]);
+            op(&x, &mut q, &mut d, &mut s32, &mut s16);
             assert!(q[..32].iter().all(|q| *q == 0));
-            assert_eq!(d[0].is_nan(), nan);
+            assert!(d[..8].iter().all(|d| d.is_nan() == nan));
             assert_eq!(s32[0].is_nan() && s16[0].is_nan() && s16[1].is_nan(), nan);
-            assert!(nan || (d[0] == 0.0 && s32[0] == 0.0));
+            assert!(nan || (d[..8] == [0.0; 8] && s32[0] == 0.0));
             // The other block is not touched by it.
-            assert_eq!((q[40], s16[2], s16[3]), (127, d[1] * 127.0, 0.0));
+            assert_eq!((q[40], s16[2], s16[3]), (127, d[10] * 127.0, 0.0));
         }
-        let (mut q, mut d, mut s32, mut s16) = ([0i8; 32], [0.0], [0.0], [0.0; 2]);
-        (ops.quantise)(&[f32::MAX; 32], &mut q, &mut d, &mut s32, &mut s16);
+        let (mut q, mut d, mut s32, mut s16) = ([0i8; 32], [0.0; 8], [0.0], [0.0; 2]);
+        op(&[f32::MAX; 32], &mut q, &mut d, &mut s32, &mut s16);
         assert!(q.iter().all(|q| *q == 127) && d[0].is_finite());
     }
 }

@@ -6,7 +6,7 @@
 
 use super::format::Format;
 use super::isa::Isa;
-use crate::engine::cpu::acts::{Column, QActs};
+use crate::engine::cpu::acts::{COARSE, Column, LANE, QActs};
 use crate::engine::cpu::mat::MatCall;
 use std::arch::x86_64::*;
 
@@ -105,37 +105,19 @@ unsafe fn multiply<I: Isa, F: Format, const C: usize>(
     depth: usize,
     x: [Column; C],
 ) -> [__m256; C] {
-    let groups = F::SUB / 4;
-    let run = if I::WIDE { groups } else { F::RUN.min(groups) };
     let mut sums = [_mm256_setzero_ps(); C];
     for sub in 0..depth / F::SUB {
-        let q = panel.q.as_ptr().add(sub * groups);
-        let at = sub * F::SUB;
-        let mut dots = [_mm256_setzero_si256(); C];
-        for first in (0..groups).step_by(run) {
-            let mut part = [_mm256_setzero_si256(); C];
-            for g in first..first + run {
-                let w = *q.add(g);
-                let size = if F::SIGNED { _mm256_abs_epi8(w) } else { w };
-                for c in 0..C {
-                    let four = x[c].q.add(at + 4 * g).cast::<i32>().read_unaligned();
-                    let four = _mm256_set1_epi32(four);
-                    let four = if F::SIGNED {
-                        _mm256_sign_epi8(four, w)
-                    } else {
-                        four
-                    };
-                    part[c] = I::add(part[c], size, four);
-                }
-            }
+        let mut values = [_mm256_setzero_ps(); C];
+        for at in (sub * F::SUB..(sub + 1) * F::SUB).step_by(COARSE) {
+            let dots = sixteen::<I, F, C>(panel.q.as_ptr().add(at / 4), x.map(|x| x.q.add(at)));
             for c in 0..C {
-                dots[c] = _mm256_add_epi32(dots[c], I::lanes(part[c]));
+                let d = _mm256_broadcast_ss(&*x[c].d.add(at / LANE));
+                values[c] = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dots[c]), values[c]);
             }
         }
         let scale = _mm256_loadu_ps(panel.scale[sub].as_ptr());
         for c in 0..C {
-            let d = _mm256_mul_ps(scale, _mm256_broadcast_ss(&*x[c].d.add(at / 32)));
-            sums[c] = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dots[c]), sums[c]);
+            sums[c] = _mm256_fmadd_ps(scale, values[c], sums[c]);
             if F::MIN {
                 let s = if F::SUB == 32 { x[c].s32 } else { x[c].s16 };
                 let min = _mm256_loadu_ps(panel.min[sub].as_ptr());
@@ -144,6 +126,38 @@ unsafe fn multiply<I: Isa, F: Format, const C: usize>(
         }
     }
     sums
+}
+
+/// Eight rows times `C` columns over [`COARSE`] elements, in integers.
+#[inline(always)]
+unsafe fn sixteen<I: Isa, F: Format, const C: usize>(
+    q: *const __m256i,
+    x: [*const i8; C],
+) -> [__m256i; C] {
+    const GROUPS: usize = COARSE / 4;
+    let run = if I::WIDE { GROUPS } else { F::RUN.min(GROUPS) };
+    let mut dots = [_mm256_setzero_si256(); C];
+    for first in (0..GROUPS).step_by(run) {
+        let mut part = [_mm256_setzero_si256(); C];
+        for g in first..first + run {
+            let w = *q.add(g);
+            let size = if F::SIGNED { _mm256_abs_epi8(w) } else { w };
+            for c in 0..C {
+                let four = x[c].add(4 * g).cast::<i32>().read_unaligned();
+                let four = _mm256_set1_epi32(four);
+                let four = if F::SIGNED {
+                    _mm256_sign_epi8(four, w)
+                } else {
+                    four
+                };
+                part[c] = I::add(part[c], size, four);
+            }
+        }
+        for c in 0..C {
+            dots[c] = _mm256_add_epi32(dots[c], I::lanes(part[c]));
+        }
+    }
+    dots
 }
 
 /// Unpacks `depth` elements of eight rows; the last of the `valid` rows stands in for missing ones.

@@ -2,6 +2,7 @@
 
 use super::format::{Format, Splats, each8, half, load128, load256, sum8};
 use super::isa::Isa;
+use super::legacy::product;
 use crate::engine::cpu::acts::Column;
 use std::arch::x86_64::*;
 
@@ -31,12 +32,11 @@ unsafe fn dot32<F: By32, I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
         if F::MIN {
             mins = _mm256_fmadd_ps(min, _mm256_loadu_ps(x.s32), mins);
         }
-        let scales = Splats::new(_mm256_mul_ps(scale, _mm256_loadu_ps(x.d)));
+        let scales = Splats::new(scale);
         each8!(J => {
             let q = F::quants::<J>(w);
-            let x = load256(x.q.add(32 * J).cast());
-            let dot = if F::SIGNED { I::dot_signed(q, x) } else { I::dot(q, x) };
-            acc[J % 2] = _mm256_fmadd_ps(scales.at(J), _mm256_cvtepi32_ps(dot), acc[J % 2]);
+            let dot = product::<F, I>(q, x.offset(32 * J));
+            acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, acc[J % 2]);
         });
     }
     sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins))
@@ -55,14 +55,17 @@ unsafe fn dot16<F: By16>(w: *const u8, x: Column, k: usize) -> f32 {
         let low = _mm256_mul_ps(low, _mm256_loadu_ps(x.s16));
         let both = _mm256_fmadd_ps(high, _mm256_loadu_ps(x.s16.add(8)), low);
         mins = _mm256_fmadd_ps(_mm256_set1_ps(dmin), both, mins);
-        let scales = Splats::new(_mm256_mul_ps(_mm256_set1_ps(d), _mm256_loadu_ps(x.d)));
         let split = split(scale);
+        let mut block = [_mm256_setzero_ps(); 2];
         each8!(J => {
             let pairs = _mm256_maddubs_epi16(F::quants::<J>(w), load256(x.q.add(32 * J).cast()));
             // The integer scale takes the place of the ones that `vpmaddwd` would need anyway.
             let dot = _mm256_madd_epi16(pairs, halves::<J>(split));
-            acc[J % 2] = _mm256_fmadd_ps(scales.at(J), _mm256_cvtepi32_ps(dot), acc[J % 2]);
+            let lanes = _mm256_loadu_ps(x.d.add(8 * J));
+            block[J % 2] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), lanes, block[J % 2]);
         });
+        let d = _mm256_set1_ps(d);
+        acc = [0, 1].map(|i| _mm256_fmadd_ps(d, block[i], acc[i]));
     }
     sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins))
 }

@@ -38,24 +38,28 @@ unsafe fn blocks<F: Block, I: Isa, const N: usize>(
     if F::MIN {
         sums.mins = _mm256_fmadd_ps(min, load(x.s32), sums.mins);
     }
-    let scales = Splats::new(_mm256_mul_ps(scale, load(x.d)));
+    let scales = Splats::new(scale);
     each8!(J => {
         if J < N {
             let q = F::quants::<0>(w.add(J * F::BYTES));
-            let dot = product::<F, I>(q, load256(x.q.add(32 * J).cast()));
+            let dot = product::<F, I>(q, x.offset(32 * J));
             sums.acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, sums.acc[J % 2]);
         }
     });
     sums
 }
 
+/// The products of 32 integers with the 32 values at `x`, in sums of four.
 #[inline(always)]
-unsafe fn product<F: Format, I: Isa>(q: __m256i, x: __m256i) -> __m256 {
-    _mm256_cvtepi32_ps(if F::SIGNED {
+pub(super) unsafe fn product<F: Format, I: Isa>(q: __m256i, x: Column) -> __m256 {
+    let d = _mm256_loadu_ps(x.d);
+    let x = load256(x.q.cast());
+    let dot = if F::SIGNED {
         I::dot_signed(q, x)
     } else {
         I::dot(q, x)
-    })
+    };
+    _mm256_mul_ps(_mm256_cvtepi32_ps(dot), d)
 }
 
 /// Eight blocks at a time, then four, then one.
@@ -83,8 +87,8 @@ unsafe fn dot_blocks<F: Block, I: Isa>(w: *const u8, x: Column, k: usize) -> f32
         let x = x.offset(at);
         let (mut scale, mut min) = (0.0, 0.0);
         F::scales(w, &mut scale, &mut min);
-        let dot = product::<F, I>(F::quants::<0>(w), load256(x.q.cast()));
-        sums.acc[0] = _mm256_fmadd_ps(_mm256_set1_ps(scale * *x.d), dot, sums.acc[0]);
+        let dot = product::<F, I>(F::quants::<0>(w), x);
+        sums.acc[0] = _mm256_fmadd_ps(_mm256_set1_ps(scale), dot, sums.acc[0]);
         if F::MIN {
             rest += min * *x.s32;
         }

@@ -24,8 +24,8 @@ use format::Format;
 use isa::{Avx2, Avx512, Isa};
 use std::arch::x86_64::*;
 
-/// Fewer columns than this are computed one at a time: repacking a tile costs about as much as
-/// two dot products with it.
+/// Fewer columns than this are computed one at a time even when their scales are coarse: repacking a
+/// tile costs about as much as two dot products with it.
 const REPACK_FROM: usize = 3;
 
 /// How many bytes ahead of a block the weights are fetched: measured against 1024 and none.
@@ -46,7 +46,7 @@ unsafe fn quantised<I: Isa, F: Format>(call: &MatCall<'_>) {
     let Acts::Q8(acts) = call.acts else {
         return;
     };
-    if call.cols.len() >= REPACK_FROM {
+    if !acts.is_fine() && call.cols.len() >= REPACK_FROM {
         return gemm::gemm::<I, F>(call, acts);
     }
     for row in call.rows.clone() {
