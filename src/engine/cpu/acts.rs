@@ -22,7 +22,7 @@ pub(super) const COARSE: usize = 16;
 /// stand `s32`, the sum of the 32 values of a block, and `s16`, the same for each half: weight formats
 /// with a minimum or a constant offset need only these for that part of a dot product.
 ///
-/// Each column starts on a 64-byte line. Threads fill disjoint pieces through `&self`, so everything is
+/// The integers and the scales of each column start on a 64-byte line. Threads fill disjoint pieces through `&self`, so everything is
 /// reached by the pointers below, never through the vectors that own the memory.
 #[derive(Debug)]
 pub struct QActs {
@@ -32,13 +32,13 @@ pub struct QActs {
     fine: bool,
     capacity: usize,
     base: Base,
-    _qs: Vec<Line>,
-    _floats: [Vec<f32>; 3],
+    qs: Vec<Line<i8, 64>>,
+    floats: [Vec<Line<f32, 16>>; 3],
 }
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([i8; 64]);
+struct Line<T, const N: usize>([T; N]);
 
 /// Where each kind of value begins.
 #[derive(Debug, Clone, Copy)]
@@ -64,13 +64,14 @@ impl QActs {
     pub fn new(max_cols: usize, max_k: usize) -> Self {
         let capacity = max_cols * max_k.next_multiple_of(64);
         let mut qs = vec![Line([0; 64]); capacity / 64];
-        let mut floats = [LANE, 32, 16].map(|group| vec![0.0; capacity / group]);
+        let lines = |group: usize| vec![Line([0.0; 16]); (capacity / group).div_ceil(16)];
+        let mut floats = [LANE, 32, 16].map(lines);
         let [d, s32, s16] = &mut floats;
         let base = Base {
             q: qs.as_mut_ptr().cast(),
-            d: d.as_mut_ptr(),
-            s32: s32.as_mut_ptr(),
-            s16: s16.as_mut_ptr(),
+            d: d.as_mut_ptr().cast(),
+            s32: s32.as_mut_ptr().cast(),
+            s16: s16.as_mut_ptr().cast(),
         };
         let mut acts = Self {
             k: 0,
@@ -79,8 +80,8 @@ impl QActs {
             fine: true,
             capacity,
             base,
-            _qs: qs,
-            _floats: floats,
+            qs,
+            floats,
         };
         acts.set_shape(max_k, max_cols);
         acts
@@ -125,8 +126,11 @@ impl QActs {
 
     /// Bytes allocated.
     pub fn bytes(&self) -> u64 {
-        let floats = self.capacity / LANE + self.capacity / 32 + self.capacity / 16;
-        (self.capacity + floats * size_of::<f32>()) as u64
+        let floats = self
+            .floats
+            .iter()
+            .map(|lines| size_of_val(lines.as_slice()));
+        (size_of_val(self.qs.as_slice()) + floats.sum::<usize>()) as u64
     }
 
     /// Quantises all of column `col` from `x`, `k` floats.

@@ -127,7 +127,13 @@ impl Arith for Fused {
         // SAFETY: AVX2 is enabled by the caller; every access is to eight floats of `x`, the 32
         // bytes of `q`, or the eight floats of `d`.
         unsafe {
-            let v: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(x.as_ptr().add(8 * i)));
+            let x = x.as_ptr();
+            let v = [
+                _mm256_loadu_ps(x),
+                _mm256_loadu_ps(x.add(8)),
+                _mm256_loadu_ps(x.add(16)),
+                _mm256_loadu_ps(x.add(24)),
+            ];
             let top = if GROUP == 4 { tops4(v) } else { tops16(v) };
             let infinite = _mm256_cmpgt_epi32(top, _mm256_set1_epi32(f32::MAX.to_bits() as i32));
             if _mm256_movemask_epi8(infinite) != 0 {
@@ -139,15 +145,9 @@ impl Arith for Fused {
             let used = _mm256_cmp_ps::<_CMP_GT_OQ>(scale, _mm256_set1_ps(LEAST_SCALE));
             let scale = _mm256_and_ps(scale, used);
             let inverse = _mm256_and_ps(_mm256_div_ps(most, top), used);
-            let spread = |i: i32| {
-                let (a, b) = (2 * i, 2 * i + 1);
-                _mm256_permutevar8x32_ps(inverse, _mm256_setr_epi32(a, a, a, a, b, b, b, b))
-            };
-            // Rounds to nearest even, the mode every Rust program runs in.
-            let r = |i: usize| _mm256_cvtps_epi32(_mm256_mul_ps(v[i], spread(i as i32)));
             let packed = _mm256_packs_epi16(
-                _mm256_packs_epi32(r(0), r(1)),
-                _mm256_packs_epi32(r(2), r(3)),
+                _mm256_packs_epi32(rounded::<0>(v[0], inverse), rounded::<1>(v[1], inverse)),
+                _mm256_packs_epi32(rounded::<2>(v[2], inverse), rounded::<3>(v[3], inverse)),
             );
             let packed = _mm256_permutevar8x32_epi32(packed, halves_in_order());
             _mm256_storeu_si256(q.as_mut_ptr().cast(), packed);
@@ -182,6 +182,22 @@ impl Arith for Fused {
     }
 }
 
+/// Each four lanes of `v` times one lane of `f`, `2 I` for the low and `2 I + 1` for the high ones.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn rounded<const I: i32>(v: __m256, f: __m256) -> __m256i {
+    // SAFETY: AVX2 by the caller.
+    unsafe {
+        let lane = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+        let lane = _mm256_add_epi32(lane, _mm256_set1_epi32(2 * I));
+        // Rounds to nearest even, the mode every Rust program runs in.
+        _mm256_cvtps_epi32(_mm256_mul_ps(v, _mm256_permutevar8x32_ps(f, lane)))
+    }
+}
+
 /// The largest [`magnitude`] of every four of 32 floats, in order.
 ///
 /// # Safety
@@ -191,10 +207,10 @@ impl Arith for Fused {
 unsafe fn tops4(v: [__m256; 4]) -> __m256i {
     // SAFETY: AVX2 by the caller.
     unsafe {
-        let [a, b, c, d] = magnitudes(v);
-        let larger =
-            |a, b| _mm256_max_epu32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-        let (ab, cd) = (larger(a, b), larger(c, d));
+        let (a, b) = (magnitudes(v[0]), magnitudes(v[1]));
+        let (c, d) = (magnitudes(v[2]), magnitudes(v[3]));
+        let ab = _mm256_max_epu32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        let cd = _mm256_max_epu32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
         let even = _mm256_unpacklo_epi64(ab, cd);
         let top = _mm256_max_epu32(even, _mm256_unpackhi_epi64(ab, cd));
         // Lanes 0 to 3 now belong to the low halves of the four vectors, the others to the high halves.
@@ -211,8 +227,8 @@ unsafe fn tops4(v: [__m256; 4]) -> __m256i {
 unsafe fn tops16(v: [__m256; 4]) -> __m256i {
     // SAFETY: AVX2 by the caller.
     unsafe {
-        let [a, b, c, d] = magnitudes(v);
-        let (low, high) = (_mm256_max_epu32(a, b), _mm256_max_epu32(c, d));
+        let low = _mm256_max_epu32(magnitudes(v[0]), magnitudes(v[1]));
+        let high = _mm256_max_epu32(magnitudes(v[2]), magnitudes(v[3]));
         let both = _mm256_max_epu32(
             _mm256_permute2x128_si256::<0x20>(low, high),
             _mm256_permute2x128_si256::<0x31>(low, high),
@@ -222,14 +238,21 @@ unsafe fn tops16(v: [__m256; 4]) -> __m256i {
     }
 }
 
+/// [`magnitude`] of eight floats.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn magnitudes(v: [__m256; 4]) -> [__m256i; 4] {
+unsafe fn magnitudes(v: __m256) -> __m256i {
     // SAFETY: AVX2 by the caller.
-    v.map(|v| unsafe { _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fff_ffff)) })
+    unsafe { _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fff_ffff)) }
 }
 
 /// Alternates the lanes of the low and the high half: undoes what packing within halves does.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn halves_in_order() -> __m256i {
