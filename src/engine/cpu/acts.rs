@@ -1,6 +1,6 @@
 //! Activations as the quantised kernels want them: int8 with an f32 scale for 4 or 16 elements.
 
-use super::float_ops::FloatOps;
+use super::float_ops::{FloatOps, Quantised};
 
 /// Elements for which a scale is stored: one 32-bit lane of integer products.
 pub(super) const LANE: usize = 4;
@@ -18,7 +18,8 @@ pub(super) const COARSE: usize = 16;
 /// Columns of int8 activations with their scales and sums.
 ///
 /// A value is `d * q`. A `d` is stored for every four elements, whether they have a scale of their own
-/// or share it with twelve others; [`set_shape`](Self::set_shape) decides that. Beside the values
+/// or share it with twelve others; [`set_shape`](Self::set_shape) decides that. Each is also there as
+/// an integer `step` times a `unit` for 32 elements. Beside the values
 /// stand `s32`, the sum of the 32 values of a block, and `s16`, the same for each half: weight formats
 /// with a minimum or a constant offset need only these for that part of a dot product.
 ///
@@ -33,7 +34,8 @@ pub struct QActs {
     capacity: usize,
     base: Base,
     qs: Vec<Line<i8, 64>>,
-    floats: [Vec<Line<f32, 16>>; 3],
+    steps: Vec<Line<i16, 32>>,
+    floats: [Vec<Line<f32, 16>>; 4],
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +47,8 @@ struct Line<T, const N: usize>([T; N]);
 struct Base {
     q: *mut i8,
     d: *mut f32,
+    step: *mut i16,
+    unit: *mut f32,
     s32: *mut f32,
     s16: *mut f32,
 }
@@ -65,11 +69,14 @@ impl QActs {
         let capacity = max_cols * max_k.next_multiple_of(64);
         let mut qs = vec![Line([0; 64]); capacity / 64];
         let lines = |group: usize| vec![Line([0.0; 16]); (capacity / group).div_ceil(16)];
-        let mut floats = [LANE, 32, 16].map(lines);
-        let [d, s32, s16] = &mut floats;
+        let mut floats = [LANE, 32, 32, 16].map(lines);
+        let mut steps = vec![Line([0; 32]); capacity / 64];
+        let [d, unit, s32, s16] = &mut floats;
         let base = Base {
             q: qs.as_mut_ptr().cast(),
             d: d.as_mut_ptr().cast(),
+            step: steps.as_mut_ptr().cast(),
+            unit: unit.as_mut_ptr().cast(),
             s32: s32.as_mut_ptr().cast(),
             s16: s16.as_mut_ptr().cast(),
         };
@@ -81,6 +88,7 @@ impl QActs {
             capacity,
             base,
             qs,
+            steps,
             floats,
         };
         acts.set_shape(max_k, max_cols);
@@ -130,7 +138,8 @@ impl QActs {
             .floats
             .iter()
             .map(|lines| size_of_val(lines.as_slice()));
-        (size_of_val(self.qs.as_slice()) + floats.sum::<usize>()) as u64
+        let integers = size_of_val(self.qs.as_slice()) + size_of_val(self.steps.as_slice());
+        (integers + floats.sum::<usize>()) as u64
     }
 
     /// Quantises all of column `col` from `x`, `k` floats.
@@ -164,13 +173,15 @@ impl QActs {
         // SAFETY: `at + n` lies within the buffers by the assertions and `set_shape`; the caller
         // guarantees that nobody else touches this piece.
         unsafe {
-            op(
-                x,
-                std::slice::from_raw_parts_mut(base.q.add(at), n),
-                std::slice::from_raw_parts_mut(base.d.add(at / LANE), n / LANE),
-                std::slice::from_raw_parts_mut(base.s32.add(at / 32), n / 32),
-                std::slice::from_raw_parts_mut(base.s16.add(at / 16), n / 16),
-            );
+            let out = Quantised {
+                q: std::slice::from_raw_parts_mut(base.q.add(at), n),
+                d: std::slice::from_raw_parts_mut(base.d.add(at / LANE), n / LANE),
+                step: std::slice::from_raw_parts_mut(base.step.add(at / 2), n / 2),
+                unit: std::slice::from_raw_parts_mut(base.unit.add(at / 32), n / 32),
+                s32: std::slice::from_raw_parts_mut(base.s32.add(at / 32), n / 32),
+                s16: std::slice::from_raw_parts_mut(base.s16.add(at / 16), n / 16),
+            };
+            op(x, out);
         }
     }
 
@@ -187,6 +198,8 @@ impl QActs {
             Column {
                 q: base.q.add(at),
                 d: base.d.add(at / LANE),
+                step: base.step.add(at / 2),
+                unit: base.unit.add(at / 32),
                 s32: base.s32.add(at / 32),
                 s16: base.s16.add(at / 16),
             }
@@ -228,6 +241,9 @@ impl QActs {
 pub(super) struct Column {
     pub(super) q: *const i8,
     pub(super) d: *const f32,
+    /// Two for every [`LANE`].
+    pub(super) step: *const i16,
+    pub(super) unit: *const f32,
     pub(super) s32: *const f32,
     pub(super) s16: *const f32,
 }
@@ -244,6 +260,8 @@ impl Column {
             Self {
                 q: self.q.add(at),
                 d: self.d.add(at / LANE),
+                step: self.step.add(at / 2),
+                unit: self.unit.add(at / 32),
                 s32: self.s32.add(at / 32),
                 s16: self.s16.add(at / 16),
             }

@@ -7,6 +7,26 @@ mod tests;
 use super::KernelSet;
 use half::f16;
 
+/// Where a quantising operation writes: int8 forms of whole blocks of 32 elements.
+///
+/// The value of an element is `d * q`, and `d` is `unit * step`: kernels that multiply integers with
+/// the step need one float for 32 elements only.
+#[derive(Debug)]
+pub struct Quantised<'a> {
+    /// The integers, one an element.
+    pub q: &'a mut [i8],
+    /// The scales, one for 4 elements.
+    pub d: &'a mut [f32],
+    /// The scales in units, 0 to 16384: one for 2 elements, so that they pair up with 16-bit products.
+    pub step: &'a mut [i16],
+    /// The units, one for 32 elements.
+    pub unit: &'a mut [f32],
+    /// The sums of each 32 values.
+    pub s32: &'a mut [f32],
+    /// The sums of each 16 values.
+    pub s16: &'a mut [f32],
+}
+
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => {
         /// Vector operations of one kernel set.
@@ -58,12 +78,12 @@ ops! {
     rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]);
     /// `out = (x - mean) / sqrt(var + eps) * w + b`; mean and variance are taken in f64.
     layer_norm(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]);
-    /// int8 with a scale for 4 elements: `qs`, `d` for every 4, and the sums of each 32 and each 16
-    /// values `d q`. `|x - d q| <= d / 2`. A block of 32 that holds a NaN or an infinity becomes zeros
-    /// with scales and sums NaN, so that whatever is computed from it is NaN too.
-    quantise4(x: &[f32], qs: &mut [i8], d: &mut [f32], s32: &mut [f32], s16: &mut [f32]);
+    /// int8 with a scale for 4 elements. `|x - d q| <= d / 2`. A block of 32 that holds a NaN or an
+    /// infinity becomes zeros with scales, unit and sums NaN, so that whatever is computed from it is
+    /// NaN too.
+    quantise4(x: &[f32], out: Quantised<'_>);
     /// As `quantise4`, but 16 elements share a scale, which stands four times in `d`.
-    quantise16(x: &[f32], qs: &mut [i8], d: &mut [f32], s32: &mut [f32], s16: &mut [f32]);
+    quantise16(x: &[f32], out: Quantised<'_>);
     /// Sum of products.
     dot_f16(x: &[f32], y: &[f16]) -> f32;
     /// `acc += a * x`.

@@ -4,6 +4,7 @@
 //! [`Arith`] is what cannot be left to the compiler: a fused multiply-add is one instruction where
 //! there is one and a slow library call elsewhere, and half precision has its own instructions.
 
+use super::Quantised;
 use half::f16;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -15,13 +16,14 @@ pub(super) trait Arith {
     /// `sums + x * y`
     fn dot8(x: &[f32; 8], y: &[f32; 8], sums: Self::Sums) -> Self::Sums;
     fn total(sums: [Self::Sums; 4]) -> f32;
-    /// Integers of a block with a scale for every `GROUP` elements, 4 or 16; writes the scale of every four,
-    /// and returns the sums of the values of both halves; `None` when the block is not finite.
+    /// A block with a scale for every `GROUP` elements, 4 or 16: writes integers, scales and steps, and
+    /// returns the unit and the sums of the values of both halves; `None` when it is not finite.
     fn quantise32<const GROUP: usize>(
         x: &[f32; 32],
         q: &mut [i8; 32],
         d: &mut [f32; 8],
-    ) -> Option<[f32; 2]>;
+        step: &mut [i16; 16],
+    ) -> Option<(f32, [f32; 2])>;
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn widen(x: &[f16; 8]) -> [f32; 8];
     fn narrow(x: &[f32; 8]) -> [f16; 8];
@@ -54,22 +56,35 @@ impl Arith for Plain {
         x: &[f32; 32],
         q: &mut [i8; 32],
         d: &mut [f32; 8],
-    ) -> Option<[f32; 2]> {
+        step: &mut [i16; 16],
+    ) -> Option<(f32, [f32; 2])> {
+        let top = f32::from_bits(largest(x));
+        if !top.is_finite() {
+            return None;
+        }
+        let unit = top / (127.0 * STEPS);
+        let (unit, factor) = if unit > LEAST_UNIT {
+            (unit, STEPS / top)
+        } else {
+            (0.0, 0.0)
+        };
         let groups = x.chunks_exact(GROUP).zip(q.chunks_exact_mut(GROUP));
         let mut fours = [0.0; 8];
         for ((x, q), at) in groups.zip((0..8).step_by(GROUP / 4)) {
-            let top = x.iter().fold(0, |top, v| magnitude(*v).max(top));
-            let (scale, inverse) = steps(top)?;
+            let steps = (f32::from_bits(largest(x)) * factor).ceil().min(STEPS);
+            let scale = unit * steps;
+            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
             let pieces = x.as_chunks::<4>().0.iter().zip(q.as_chunks_mut::<4>().0);
             for ((x, q), lane) in pieces.zip(at..) {
                 let r = x.map(|x| (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32);
                 *q = r.map(|r| r as i8);
                 d[lane] = scale;
+                step[2 * lane..2 * lane + 2].fill(steps as i16);
                 fours[lane] = scale * r.iter().sum::<i32>() as f32;
             }
         }
         let [a, b, c, d, e, f, g, h] = fours;
-        Some([(a + b) + (c + d), (e + f) + (g + h)])
+        Some((unit, [(a + b) + (c + d), (e + f) + (g + h)]))
     }
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -123,9 +138,10 @@ impl Arith for Fused {
         x: &[f32; 32],
         q: &mut [i8; 32],
         d: &mut [f32; 8],
-    ) -> Option<[f32; 2]> {
-        // SAFETY: AVX2 is enabled by the caller; every access is to eight floats of `x`, the 32
-        // bytes of `q`, or the eight floats of `d`.
+        step: &mut [i16; 16],
+    ) -> Option<(f32, [f32; 2])> {
+        // SAFETY: AVX2 is enabled by the caller; every access is to eight floats of `x`, or all of
+        // `q`, `d` or `step`.
         unsafe {
             let x = x.as_ptr();
             let v = [
@@ -139,12 +155,23 @@ impl Arith for Fused {
             if _mm256_movemask_epi8(infinite) != 0 {
                 return None;
             }
-            // As `steps`, eight at a time.
-            let (top, most) = (_mm256_castsi256_ps(top), _mm256_set1_ps(127.0));
-            let scale = _mm256_div_ps(top, most);
-            let used = _mm256_cmp_ps::<_CMP_GT_OQ>(scale, _mm256_set1_ps(LEAST_SCALE));
-            let scale = _mm256_and_ps(scale, used);
-            let inverse = _mm256_and_ps(_mm256_div_ps(most, top), used);
+            let all = _mm256_max_epu32(top, _mm256_permute2x128_si256::<1>(top, top));
+            let all = _mm256_max_epu32(all, _mm256_shuffle_epi32::<0b01_00_11_10>(all));
+            let all = _mm256_max_epu32(all, _mm256_shuffle_epi32::<0b10_11_00_01>(all));
+            let all = _mm256_castsi256_ps(all);
+            let most = _mm256_set1_ps(STEPS);
+            let unit = _mm256_div_ps(all, _mm256_set1_ps(127.0 * STEPS));
+            let used = _mm256_cmp_ps::<_CMP_GT_OQ>(unit, _mm256_set1_ps(LEAST_UNIT));
+            let unit = _mm256_and_ps(unit, used);
+            let factor = _mm256_and_ps(_mm256_div_ps(most, all), used);
+            let steps = _mm256_ceil_ps(_mm256_mul_ps(_mm256_castsi256_ps(top), factor));
+            let steps = _mm256_min_ps(steps, most);
+            let scale = _mm256_mul_ps(unit, steps);
+            let used = _mm256_cmp_ps::<_CMP_GT_OQ>(scale, _mm256_setzero_ps());
+            let inverse = _mm256_and_ps(_mm256_div_ps(_mm256_set1_ps(1.0), scale), used);
+            let steps = _mm256_cvttps_epi32(steps);
+            let twice = _mm256_or_si256(steps, _mm256_slli_epi32::<16>(steps));
+            _mm256_storeu_si256(step.as_mut_ptr().cast(), twice);
             let packed = _mm256_packs_epi16(
                 _mm256_packs_epi32(rounded::<0>(v[0], inverse), rounded::<1>(v[1], inverse)),
                 _mm256_packs_epi32(rounded::<2>(v[2], inverse), rounded::<3>(v[3], inverse)),
@@ -157,10 +184,9 @@ impl Arith for Fused {
             let fours = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(fours));
             let eights = _mm256_hadd_ps(fours, fours);
             let sums = _mm256_hadd_ps(eights, eights);
-            Some([
-                _mm256_cvtss_f32(sums),
-                _mm_cvtss_f32(_mm256_extractf128_ps::<1>(sums)),
-            ])
+            let high = _mm256_extractf128_ps::<1>(sums);
+            let sums = [_mm256_cvtss_f32(sums), _mm_cvtss_f32(high)];
+            Some((_mm256_cvtss_f32(unit), sums))
         }
     }
     #[inline(always)]
@@ -385,48 +411,37 @@ pub(super) fn layer_norm<A: Arith>(x: &[f32], w: &[f32], b: &[f32], eps: f32, ou
 const ROUND: f32 = 12_582_912.0;
 
 #[inline(always)]
-pub(super) fn quantise4<A: Arith>(
-    x: &[f32],
-    qs: &mut [i8],
-    d: &mut [f32],
-    s32: &mut [f32],
-    s16: &mut [f32],
-) {
-    quantise::<A, 4>(x, qs, d, s32, s16);
+pub(super) fn quantise4<A: Arith>(x: &[f32], out: Quantised<'_>) {
+    quantise::<A, 4>(x, out);
 }
 
 #[inline(always)]
-pub(super) fn quantise16<A: Arith>(
-    x: &[f32],
-    qs: &mut [i8],
-    d: &mut [f32],
-    s32: &mut [f32],
-    s16: &mut [f32],
-) {
-    quantise::<A, 16>(x, qs, d, s32, s16);
+pub(super) fn quantise16<A: Arith>(x: &[f32], out: Quantised<'_>) {
+    quantise::<A, 16>(x, out);
 }
 
 #[inline(always)]
-fn quantise<A: Arith, const GROUP: usize>(
-    x: &[f32],
-    qs: &mut [i8],
-    d: &mut [f32],
-    s32: &mut [f32],
-    s16: &mut [f32],
-) {
-    same(x.len(), qs.len());
-    same(x.len(), 4 * d.len());
-    same(x.len(), 32 * s32.len());
-    same(x.len(), 16 * s16.len());
-    let blocks = x.as_chunks::<32>().0.iter().zip(qs.as_chunks_mut::<32>().0);
-    let sums = s32.iter_mut().zip(s16.as_chunks_mut::<2>().0);
-    let scales = d.as_chunks_mut::<8>().0;
-    for (((x, q), d), (s32, s16)) in blocks.zip(scales).zip(sums) {
-        let Some(sums) = A::quantise32::<GROUP>(x, q, d) else {
-            *q = [0; 32];
-            (*d, *s32, *s16) = ([f32::NAN; 8], f32::NAN, [f32::NAN; 2]);
+fn quantise<A: Arith, const GROUP: usize>(x: &[f32], out: Quantised<'_>) {
+    let n = x.len();
+    same(n, out.q.len());
+    same(n, 4 * out.d.len());
+    same(n, 2 * out.step.len());
+    same(n, 32 * out.unit.len());
+    same(n, 32 * out.s32.len());
+    same(n, 16 * out.s16.len());
+    let blocks = x.as_chunks::<32>().0.iter();
+    let blocks = blocks.zip(out.q.as_chunks_mut::<32>().0);
+    let scales = out.d.as_chunks_mut::<8>().0.iter_mut();
+    let scales = scales.zip(out.step.as_chunks_mut::<16>().0).zip(out.unit);
+    let sums = out.s32.iter_mut().zip(out.s16.as_chunks_mut::<2>().0);
+    for (((x, q), ((d, step), unit)), (s32, s16)) in blocks.zip(scales).zip(sums) {
+        let Some((size, sums)) = A::quantise32::<GROUP>(x, q, d, step) else {
+            (*q, *step) = ([0; 32], [0; 16]);
+            (*d, *unit) = ([f32::NAN; 8], f32::NAN);
+            (*s32, *s16) = (f32::NAN, [f32::NAN; 2]);
             continue;
         };
+        *unit = size;
         (*s32, *s16) = (sums[0] + sums[1], sums);
     }
 }
@@ -437,23 +452,18 @@ fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
-/// Below this a scale's reciprocal overflows; such a group is zero for every purpose.
-const LEAST_SCALE: f32 = 1e-36;
-
-/// Scale and its reciprocal for a group whose largest [`magnitude`] is `top`.
+/// The largest [`magnitude`].
 #[inline(always)]
-fn steps(top: u32) -> Option<(f32, f32)> {
-    let top = f32::from_bits(top);
-    if !top.is_finite() {
-        return None;
-    }
-    let scale = top / 127.0;
-    Some(if scale > LEAST_SCALE {
-        (scale, 127.0 / top)
-    } else {
-        (0.0, 0.0)
-    })
+fn largest(x: &[f32]) -> u32 {
+    x.iter().fold(0, |top, v| magnitude(*v).max(top))
 }
+
+/// Units in the largest scale of a block. Two sums of a pair of products, each below 2^15, times this
+/// still fit 32 bits.
+const STEPS: f32 = 16384.0;
+
+/// Below this the reciprocal of a unit overflows; such a block is zero for every purpose.
+const LEAST_UNIT: f32 = 1e-36;
 
 /// `exp(x)` to about an ulp; 0 below -87.3, and `exp(88.3)` above that.
 #[inline(always)]

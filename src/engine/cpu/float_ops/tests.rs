@@ -123,21 +123,25 @@ proptest! {
     }
 
     #[test]
-    fn quantise_stays_within_half_a_step(x in prop::collection::vec(-100f32..100.0, 96), small in 1e-30f32..1.0) {
+    fn quantise_stays_within_half_a_step(x in prop::collection::vec(-100f32..100.0, 96), small in 1e-25f32..1.0) {
         let x: Vec<f32> = x.iter().map(|v| v * small).collect();
         for (ops, (op, group)) in sets().into_iter().flat_map(quantisers) {
-            let (mut q, mut d) = (vec![1i8; 96], vec![1.0; 24]);
-            let (mut s32, mut s16) = (vec![1.0; 3], vec![1.0; 6]);
-            op(&x, &mut q, &mut d, &mut s32, &mut s16);
+            let Owned { q, d, step, unit, s32, s16 } = quantised(op, &x);
             let value = |i: usize| f64::from(d[i / 4]) * f64::from(q[i]);
             for i in 0..96 {
                 let error = (f64::from(x[i]) - value(i)).abs();
                 prop_assert!(error <= f64::from(d[i / 4]) * 0.50002, "{} {} {}", x[i], d[i / 4], q[i]);
                 prop_assert!(q[i] != -128);
             }
-            for (x, d) in x.chunks(group).zip(d.chunks(group / 4)) {
-                let top = x.iter().fold(0.0, |top: f32, x| top.max(x.abs()));
-                prop_assert!(d.iter().all(|d| *d == top / 127.0), "{}", ops.set);
+            for (i, (x, d)) in x.chunks(group).zip(d.chunks(group / 4)).enumerate() {
+                let least = x.iter().fold(0.0, |top: f32, x| top.max(x.abs())) / 127.0;
+                let unit = unit[i * group / 32];
+                prop_assert!(d.iter().all(|d| *d >= least * 0.9999999 && *d <= least * 1.000001 + unit), "{}", ops.set);
+                prop_assert!(d.iter().all(|one| *one == d[0]));
+            }
+            for (i, step) in step.iter().enumerate() {
+                prop_assert_eq!(d[i / 2], f32::from(*step) * unit[i / 16]);
+                prop_assert!((0..=16384).contains(step));
             }
             for (sums, n) in [(&s32, 32), (&s16, 16)] {
                 for (i, s) in sums.iter().enumerate() {
@@ -150,7 +154,39 @@ proptest! {
     }
 }
 
-type Quantise = fn(&[f32], &mut [i8], &mut [f32], &mut [f32], &mut [f32]);
+type Quantise = fn(&[f32], Quantised<'_>);
+
+/// What a quantising operation wrote.
+struct Owned {
+    q: Vec<i8>,
+    d: Vec<f32>,
+    step: Vec<i16>,
+    unit: Vec<f32>,
+    s32: Vec<f32>,
+    s16: Vec<f32>,
+}
+
+fn quantised(op: Quantise, x: &[f32]) -> Owned {
+    let n = x.len();
+    let mut o = Owned {
+        q: vec![9; n],
+        d: vec![9.0; n / 4],
+        step: vec![9; n / 2],
+        unit: vec![9.0; n / 32],
+        s32: vec![9.0; n / 32],
+        s16: vec![9.0; n / 16],
+    };
+    let out = Quantised {
+        q: &mut o.q,
+        d: &mut o.d,
+        step: &mut o.step,
+        unit: &mut o.unit,
+        s32: &mut o.s32,
+        s16: &mut o.s16,
+    };
+    op(x, out);
+    o
+}
 
 /// Both ways to quantise, with the number of elements that share a scale.
 fn quantisers(ops: &'static FloatOps) -> [(&'static FloatOps, (Quantise, usize)); 2] {
@@ -171,8 +207,15 @@ fn quantise_at_the_edges() {
             let mut x = [0.0; 64];
             x[5] = value;
             x[40] = 2.54;
-            let (mut q, mut d, mut s32, mut s16) = ([9i8; 64], [9.0; 16], [9.0; 2], [9.0; 4]);
-            op(&x, &mut q, &mut d, &mut s32, &mut s16);
+            let Owned {
+                q,
+                d,
+                step,
+                unit,
+                s32,
+                s16,
+            } = quantised(op, &x);
+            assert!(step[..16].iter().all(|step| *step == 0) && unit[0].is_nan() == nan);
             assert!(q[..32].iter().all(|q| *q == 0));
             assert!(d[..8].iter().all(|d| d.is_nan() == nan));
             assert_eq!(s32[0].is_nan() && s16[0].is_nan() && s16[1].is_nan(), nan);
@@ -180,8 +223,7 @@ fn quantise_at_the_edges() {
             // The other block is not touched by it.
             assert_eq!((q[40], s16[2], s16[3]), (127, d[10] * 127.0, 0.0));
         }
-        let (mut q, mut d, mut s32, mut s16) = ([0i8; 32], [0.0; 8], [0.0], [0.0; 2]);
-        op(&[f32::MAX; 32], &mut q, &mut d, &mut s32, &mut s16);
+        let Owned { q, d, .. } = quantised(op, &[f32::MAX; 32]);
         assert!(q.iter().all(|q| *q == 127) && d[0].is_finite());
     }
 }

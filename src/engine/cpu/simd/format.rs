@@ -1,6 +1,5 @@
 //! What a quantised weight format has to say about itself.
 
-use super::isa::Isa;
 use crate::engine::cpu::acts::Column;
 use std::arch::x86_64::*;
 
@@ -29,7 +28,7 @@ pub(super) trait Format {
     unsafe fn scales(w: *const u8, scale: *mut f32, min: *mut f32);
 
     /// The dot product of `k` weights at `w` with a column.
-    unsafe fn dot<I: Isa>(w: *const u8, x: Column, k: usize) -> f32;
+    unsafe fn dot(w: *const u8, x: Column, k: usize) -> f32;
 }
 
 /// Calls `$body` with `$J` a constant from 0 to 7.

@@ -9,16 +9,10 @@
 use std::arch::x86_64::*;
 
 pub(super) trait Isa: Copy {
-    /// `i32` lanes: each the sum of four products of unsigned `u` and signed `s` bytes.
-    ///
-    /// # Safety
-    /// The CPU has the instructions; neighbouring products sum to less than 2^15 in magnitude.
-    unsafe fn dot(u: __m256i, s: __m256i) -> __m256i;
-
     /// `acc` plus the products of a group of four bytes, in lanes only [`Isa::lanes`] can read.
     ///
     /// # Safety
-    /// As [`Isa::dot`]; unless [`Isa::WIDE`], no more groups are added than keep a pair of products times their number
+    /// The CPU has the instructions; unless [`Isa::WIDE`], no more groups are added than keep a pair of products times their number
     /// below 2^15.
     unsafe fn add(acc: __m256i, u: __m256i, s: __m256i) -> __m256i;
 
@@ -30,16 +24,6 @@ pub(super) trait Isa: Copy {
     /// # Safety
     /// The CPU has the instructions.
     unsafe fn lanes(acc: __m256i) -> __m256i;
-
-    /// [`Isa::dot`] for signed `a`: its sign moves to `s`, which must not hold -128.
-    ///
-    /// # Safety
-    /// As [`Isa::dot`].
-    #[inline(always)]
-    unsafe fn dot_signed(a: __m256i, s: __m256i) -> __m256i {
-        // SAFETY: AVX2 by the caller; |a| <= 128 and |s| <= 127, so pairs stay below 2^15.
-        unsafe { Self::dot(_mm256_abs_epi8(a), _mm256_sign_epi8(s, a)) }
-    }
 }
 
 /// `vpmaddubsw` and `vpmaddwd`.
@@ -48,12 +32,6 @@ pub(super) struct Avx2;
 
 impl Isa for Avx2 {
     const WIDE: bool = false;
-
-    #[inline(always)]
-    unsafe fn dot(u: __m256i, s: __m256i) -> __m256i {
-        // SAFETY: AVX2 by the caller.
-        unsafe { Self::lanes(_mm256_maddubs_epi16(u, s)) }
-    }
 
     #[inline(always)]
     unsafe fn add(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
@@ -75,12 +53,6 @@ pub(super) struct Avx512;
 
 impl Isa for Avx512 {
     const WIDE: bool = true;
-
-    #[inline(always)]
-    unsafe fn dot(u: __m256i, s: __m256i) -> __m256i {
-        // SAFETY: AVX512VNNI and AVX512VL by the caller.
-        unsafe { _mm256_dpbusd_epi32(_mm256_setzero_si256(), u, s) }
-    }
 
     #[inline(always)]
     unsafe fn add(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
@@ -112,11 +84,6 @@ pub(super) fn dpbusd(acc: [i32; 8], u: [u8; 32], s: [i8; 32]) -> [i32; 8] {
 #[cfg(test)]
 impl Isa for Emulated {
     const WIDE: bool = true;
-
-    unsafe fn dot(u: __m256i, s: __m256i) -> __m256i {
-        // SAFETY: AVX2 by the caller.
-        unsafe { Self::add(_mm256_setzero_si256(), u, s) }
-    }
 
     unsafe fn add(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
         let (mut sums, mut us, mut ss) = ([0; 8], [0; 32], [0; 32]);

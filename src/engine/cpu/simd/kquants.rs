@@ -1,7 +1,6 @@
 //! The 256-element formats: the k-quants.
 
 use super::format::{Format, Splats, each8, half, load128, load256, sum8};
-use super::isa::Isa;
 use super::legacy::product;
 use crate::engine::cpu::acts::Column;
 use std::arch::x86_64::*;
@@ -21,7 +20,7 @@ pub(super) trait By16: Format {
 }
 
 #[inline(always)]
-unsafe fn dot32<F: By32, I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
+unsafe fn dot32<F: By32>(w: *const u8, x: Column, k: usize) -> f32 {
     let mut acc = [_mm256_setzero_ps(); 2];
     let mut mins = _mm256_setzero_ps();
     for b in 0..k / 256 {
@@ -32,10 +31,10 @@ unsafe fn dot32<F: By32, I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
         if F::MIN {
             mins = _mm256_fmadd_ps(min, _mm256_loadu_ps(x.s32), mins);
         }
-        let scales = Splats::new(scale);
+        let scales = Splats::new(_mm256_mul_ps(scale, _mm256_loadu_ps(x.unit)));
         each8!(J => {
             let q = F::quants::<J>(w);
-            let dot = product::<F, I>(q, x.offset(32 * J));
+            let dot = product::<F>(q, x.offset(32 * J));
             acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, acc[J % 2]);
         });
     }
@@ -194,7 +193,7 @@ macro_rules! format {
                 $store::<Self>(w, scale, min)
             }
             #[inline(always)]
-            unsafe fn dot<I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
+            unsafe fn dot(w: *const u8, x: Column, k: usize) -> f32 {
                 $dot(w, x, k)
             }
         }
@@ -202,9 +201,9 @@ macro_rules! format {
 }
 pub(super) use format;
 
-format!(Q4K, dot32::<Self, I>, store_by32, 144, sub 32, signed false, min true, run 8,
+format!(Q4K, dot32::<Self>, store_by32, 144, sub 32, signed false, min true, run 8,
     |J, w| nibbles::<J>(w.add(16)));
-format!(Q5K, dot32::<Self, I>, store_by32, 176, sub 32, signed false, min true, run 4,
+format!(Q5K, dot32::<Self>, store_by32, 176, sub 32, signed false, min true, run 4,
     |J, w| _mm256_or_si256(nibbles::<J>(w.add(48)), plane::<J, 4>(w.add(16))));
 format!(Q6K, dot16::<Self>, store_by16, 210, sub 16, signed false, min true, run 2,
 |J, w| {
@@ -279,6 +278,6 @@ impl By16 for Q2K {
 
 /// [`dot32`] for the formats of other files.
 #[inline(always)]
-pub(super) unsafe fn dot_by32<F: By32, I: Isa>(w: *const u8, x: Column, k: usize) -> f32 {
-    dot32::<F, I>(w, x, k)
+pub(super) unsafe fn dot_by32<F: By32>(w: *const u8, x: Column, k: usize) -> f32 {
+    dot32::<F>(w, x, k)
 }

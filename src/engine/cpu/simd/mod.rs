@@ -52,7 +52,7 @@ unsafe fn quantised<I: Isa, F: Format>(call: &MatCall<'_>) {
     for row in call.rows.clone() {
         for col in call.cols.clone() {
             let x: Column = acts.column(col);
-            let y = F::dot::<I>(call.w.add(row * call.row_bytes), x, call.k);
+            let y = F::dot(call.w.add(row * call.row_bytes), x, call.k);
             *call.y.add(col * call.ldy + row) = y;
         }
     }
