@@ -9,7 +9,7 @@ use crate::session::SessionHandle;
 use crate::session::snapshot::{Command, RunState};
 use crossterm::event::{Event, EventStream};
 use crossterm::queue;
-use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
+use crossterm::terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate};
 use futures_util::StreamExt;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -82,6 +82,10 @@ async fn drive(mut handle: SessionHandle, options: &Options) -> Result<(), TuiEr
         };
         let Some(message) = message else { continue };
         let from_session = matches!(message, Message::Snapshot(_));
+        if matches!(message, Message::Resize(..)) {
+            // Even to the size it had: what the terminal cut off in between is blank now.
+            screen = open()?;
+        }
         if !(from_session && app.frozen()) {
             schedule.request(if from_session {
                 FRAME_AFTER_SNAPSHOT
@@ -102,12 +106,14 @@ async fn drive(mut handle: SessionHandle, options: &Options) -> Result<(), TuiEr
     Ok(())
 }
 
+/// A screen with nothing on it, so that the next frame is drawn whole.
 fn open() -> Result<Screen, TuiError> {
     let mut screen = Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(
         1 << 16,
         stdout(),
     )))?;
-    screen.clear()?;
+    // Not `Terminal::clear`: it asks for the cursor's position, which not every terminal tells.
+    queue!(screen.backend_mut(), Clear(ClearType::All))?;
     Ok(screen)
 }
 

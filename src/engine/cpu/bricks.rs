@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 /// Rows a thread takes at a time at least: a multiple of every kernel's row tile.
 const ROW_GRAIN: usize = 16;
-/// Elements an int8 activation group has.
+/// Elements of an int8 activation block.
 const GROUP: usize = 32;
 
 /// One dispatch, seen by every thread.

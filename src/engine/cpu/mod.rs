@@ -1,7 +1,7 @@
 //! CPU kernels in three sets: portable scalar, AVX2 and AVX-512.
 //!
-//! Weights stay as stored in the GGUF file. Activations for quantised weights are int8 with one
-//! scale for 32 elements ([`QActs`]); for F32, F16 and BF16 weights they are plain floats.
+//! Weights stay as stored in the GGUF file. Activations for quantised weights are int8 with a
+//! scale for 4 or 16 elements ([`QActs`]); for F32, F16 and BF16 weights they are plain floats.
 //! Every format is written once over a small instruction trait (`simd`) and compiled for each
 //! vector set; [`crate::quant::dequantise_row`] is what all of them are tested against.
 #![allow(unsafe_code)]
