@@ -204,7 +204,7 @@ fn what_is_not_known_is_null() {
         "/memory/peak_rss_bytes",
         "/memory/minor_faults",
         "/memory/major_faults",
-        "/memory/minor_faults_last_step",
+        "/memory/minor_faults_per_step",
         "/memory/voluntary_switches",
         "/memory/involuntary_switches",
         "/memory/huge_page_bytes",
