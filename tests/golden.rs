@@ -114,12 +114,12 @@ fn check_reference(name: &str, loaded: &Loaded, case: &Case) -> Vec<Vec<f32>> {
             "{name}: argmax at {position} of {:?}",
             case.text
         );
-        // Gemma's residual grows to a norm of 36,000, where the order of f32 sums shows in the third digit.
-        let lse = logsumexp(l);
+        // Gemma's residual grows to a norm of 36,000, where the order of f32 sums, and the golden values' f16 cache,
+        // show in the fourth digit.
+        let (lse, want) = (logsumexp(l), case.logsumexp[position]);
         assert!(
-            (lse - case.logsumexp[position]).abs() < 1e-2,
-            "{name}: logsumexp {lse} at {position}, expected {}",
-            case.logsumexp[position]
+            (lse / want - 1.0).abs() < 1e-3,
+            "{name}: logsumexp {lse} at {position}, expected {want}"
         );
     }
     let c = last_cosine(case, logits.last().expect("a position"));
