@@ -287,35 +287,22 @@ impl Memory {
     }
 }
 
-/// Bytes of the engine's activation buffers under `c`, without allocating them.
+/// Bytes of the engine's activation buffers under `c`, without a cache of its context.
 ///
-/// Their size is linear in the chunk, in the threads and in the context (in lines of 16 floats), so engines of the
-/// smallest size say what one of any size takes.
+/// Only the context is too large to try: buffers grow by as much with every 16 positions, so two small ones tell.
 fn buffer_bytes(model: &Model, c: &Config) -> Result<u64, EngineError> {
     const LINE: usize = 16;
-    let of = |chunk, threads, lines| {
+    let of = |lines| {
         let small = Config {
-            chunk,
-            threads,
             n_ctx: lines * LINE,
             logit_rows: 1,
             ..c.clone()
         };
         Executor::new(model, &small).map(|e| e.scratch_bytes())
     };
-    let least = of(1, 1, 1)?;
-    let per_token = of(2, 1, 1)? - least;
-    let per_thread = of(1, 2, 1)? - least;
-    let per_line = of(1, 1, 2)? - least;
-    let (chunk, threads, lines) = (
-        c.chunk as u64,
-        c.threads as u64,
-        c.n_ctx.div_ceil(LINE) as u64,
-    );
-    Ok(least
-        + (chunk - 1) * per_token
-        + (threads - 1) * per_thread
-        + threads * (lines - 1) * per_line)
+    let least = of(1)?;
+    let per_line = of(2)? - least;
+    Ok(least + (c.n_ctx.div_ceil(LINE) as u64 - 1) * per_line)
 }
 
 impl ReadPerToken {
