@@ -164,7 +164,6 @@ fn a_split_model_opens_from_any_shard() {
             let same = gguf.tensor(&t.name).expect("in some shard");
             assert_eq!(gguf.data(same), whole.data(t));
         }
-        gguf.advise_sequential();
         gguf.advise_willneed();
     }
 }

@@ -74,6 +74,17 @@ fn fast(loaded: &Loaded, ids: &[u32], change: impl Fn(&mut Config)) -> Vec<Vec<f
     all
 }
 
+/// Logits of the last position with every token decoded on its own.
+fn decoded(loaded: &Loaded, ids: &[u32]) -> Vec<f32> {
+    let mut config = loaded.config();
+    config.n_ctx = 512;
+    let mut engine = Engine::new(loaded.model.clone(), config, Unobserved).expect("engine");
+    for &id in ids {
+        engine.decode(id).expect("decode");
+    }
+    engine.logits(0).to_vec()
+}
+
 /// The golden file's rounding of a cosine.
 fn rounded(cosine: f64) -> f64 {
     (cosine * 1e6).round() / 1e6
@@ -172,6 +183,13 @@ fn check_tiny(file: &str) {
     let loaded = load(&folder.join("models").join(file));
     for case in &cases[file] {
         check_reference(file, &loaded, case);
+        let c = rounded(last_cosine(case, &decoded(&loaded, &case.ids)));
+        let peer = case.peer_quantised_min_cosine;
+        assert!(
+            c >= peer,
+            "{file}: decoding cosine {c} below the peer's {peer} for {:?}",
+            case.text
+        );
         for set in KernelSet::available() {
             for threads in [1, 2, 3] {
                 let logits = fast(&loaded, &case.ids, |c| {
@@ -244,18 +262,21 @@ fn check_real(file: &str) {
             argmax(r.forward(ids).expect("forward").last().expect("a position"))
         });
 
-        let logits = fast(&loaded, &case.ids, |_| {});
-        let c = cosine(
-            logits.last().expect("a position"),
-            reference.last().expect("a position"),
-        );
+        let reference = reference.last().expect("a position");
+        let prefilled = fast(&loaded, &case.ids, |_| {});
         let peer = case.peer_quantised_min_cosine;
-        println!("{file}: fast cosine {c:.6}, peer {peer}, {:?}", case.text);
-        assert!(
-            rounded(c) >= peer,
-            "{file}: fast cosine {c} below the peer's {peer} for {:?}",
-            case.text
-        );
+        for (path, logits) in [
+            ("prefill", prefilled.last().expect("a position").clone()),
+            ("decode", decoded(&loaded, &case.ids)),
+        ] {
+            let c = cosine(&logits, reference);
+            println!("{file}: {path} cosine {c:.6}, peer {peer}, {:?}", case.text);
+            assert!(
+                rounded(c) >= peer,
+                "{file}: {path} cosine {c} below the peer's {peer} for {:?}",
+                case.text
+            );
+        }
     }
 }
 

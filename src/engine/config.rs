@@ -6,6 +6,7 @@ use super::cpu::pool::Spin;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 /// Most threads a session may ask for; more than any machine's CPUs is a typing error.
 pub const MAX_THREADS: usize = 512;
@@ -109,9 +110,10 @@ pub struct Config {
     pub logit_rows: usize,
 }
 
-/// CPUs this process may use.
+/// CPUs this process may use. Read once: later the answer is that of a thread which may be bound to one of them.
 pub fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CPUS: OnceLock<usize> = OnceLock::new();
+    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 impl Config {

@@ -162,6 +162,8 @@ impl<'m> Reference<'m> {
                         .map(|(t, q)| attend(q, &self.cache[layer], self.past + t, *window, hp))
                         .collect();
             }
+            // Plain floats have no second form.
+            Op::QuantiseHeads => {}
             Op::Gate { act } => {
                 let gated = |(g, u): (&Vec<f32>, &Vec<f32>)| {
                     let both = g.iter().zip(u);

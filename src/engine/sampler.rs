@@ -194,7 +194,10 @@ impl Sampler {
 
 /// Descending logit, ascending id: one order on every machine.
 fn by_logit(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
+    // Adding zero makes -0 and 0 equals.
+    (b.logit + 0.0)
+        .total_cmp(&(a.logit + 0.0))
+        .then(a.id.cmp(&b.id))
 }
 
 fn weight(logit: f32, best: f32, temperature: f32) -> f64 {
@@ -227,11 +230,12 @@ pub fn logsumexp(logits: &[f32]) -> f64 {
     f64::from(max) + sum.ln()
 }
 
-/// The `n` largest logits, largest first, smaller id first among equals.
+/// The `n` largest logits, largest first, smaller id first among equals; those that are no numbers are left out.
 pub fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
     let mut all: Vec<Candidate> = logits
         .iter()
         .enumerate()
+        .filter(|(_, l)| !l.is_nan())
         .map(|(id, &logit)| Candidate {
             id: id as u32,
             logit,

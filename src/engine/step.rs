@@ -159,12 +159,7 @@ impl<O: Observer> Engine<O> {
                 return Err(EngineError::ChunkTooLarge { tokens, max });
             }
         }
-        if ids.len() > self.room() {
-            return Err(EngineError::ContextFull {
-                needed: self.past + ids.len(),
-                n_ctx: self.config.n_ctx,
-            });
-        }
+        self.check_room(ids.len())?;
         let n_vocab = self.model.n_vocab;
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
             return Err(EngineError::BadToken { id, n_vocab });
@@ -260,6 +255,7 @@ impl<O: Observer> Engine<O> {
         if ids.is_empty() {
             return Err(EngineError::Empty);
         }
+        self.check_room(ids.len())?;
         let chunks = ids.len().div_ceil(self.config.chunk);
         for (i, chunk) in ids.chunks(self.config.chunk).enumerate() {
             let logits = if i + 1 == chunks {
@@ -280,6 +276,16 @@ impl<O: Observer> Engine<O> {
     /// The residual stream of token `col` of the step, `[n_embd]`, as far as it has run.
     pub fn residual(&mut self, col: usize) -> &[f32] {
         self.exec.residual(col)
+    }
+
+    fn check_room(&self, tokens: usize) -> Result<(), EngineError> {
+        if tokens <= self.room() {
+            return Ok(());
+        }
+        Err(EngineError::ContextFull {
+            needed: self.past + tokens,
+            n_ctx: self.config.n_ctx,
+        })
     }
 
     fn advance_to(&mut self, end: usize) -> Result<(), EngineError> {

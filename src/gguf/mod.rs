@@ -179,18 +179,11 @@ impl Gguf {
         range().and_then(|r| bytes.get(r)).unwrap_or_default()
     }
 
-    /// Tells the system that the file is about to be read from start to end. Best effort.
-    pub fn advise_sequential(&self) {
-        self.advise(Advice::Sequential);
-    }
-
     /// Asks the system to read the file into memory now. Best effort.
     pub fn advise_willneed(&self) {
-        self.advise(Advice::WillNeed);
-    }
-
-    fn advise(&self, advice: Advice) {
-        self.shards.iter().for_each(|s| s.source.advise(advice));
+        for shard in &self.shards {
+            shard.source.advise(Advice::WillNeed);
+        }
     }
 
     fn file(&self) -> &str {

@@ -68,8 +68,6 @@ bricks! {
     KProj, "KProj", Attention;
     /// Value projection.
     VProj, "VProj", Attention;
-    /// Fused query, key and value projection.
-    QkvProj, "QkvProj", Attention;
     /// Per-head norm of queries and keys.
     QkNorm, "QkNorm", Attention;
     /// Rotary position embedding of queries and keys.
@@ -86,8 +84,6 @@ bricks! {
     AttnResidual, "AttnResidual", Norm;
     /// Norm before the feed-forward block, with quantisation of its output.
     FfnNorm, "FfnNorm", Norm;
-    /// Expert router.
-    Router, "Router", Ffn;
     /// Gate projection.
     GateProj, "GateProj", Ffn;
     /// Up projection.

@@ -228,7 +228,8 @@ impl Hparams {
                 .join(", "),
         })?;
         let k = Keys { gguf, arch: name };
-        if k.size("expert_count", MAX_WIDTH)?.is_some() {
+        // llama.cpp writes the key with 0 into dense models too.
+        if gguf.u64(&k.key("expert_count"))?.is_some_and(|n| n > 0) {
             return Err(ModelError::Unsupported {
                 what: "mixture-of-experts feed-forward layers".into(),
             });
@@ -249,12 +250,13 @@ impl Hparams {
                 expected: format!("a divisor of head_count {n_head}"),
             });
         }
-        let head_dim_k = k
-            .size("attention.key_length", 4096)?
-            .unwrap_or(n_embd / n_head);
-        let head_dim_v = k
-            .size("attention.value_length", 4096)?
-            .unwrap_or(n_embd / n_head);
+        let head_dim = |key: &str| match k.size(key, 4096)? {
+            Some(dim) => Ok(dim),
+            None if n_embd >= n_head => Ok(n_embd / n_head),
+            None => Err(ModelError::MissingKey { key: k.key(key) }),
+        };
+        let head_dim_k = head_dim("attention.key_length")?;
+        let head_dim_v = head_dim("attention.value_length")?;
         let rope_dims = k.size("rope.dimension_count", 4096)?.unwrap_or(head_dim_k);
         if rope_dims > head_dim_k || !rope_dims.is_multiple_of(2) {
             return Err(ModelError::BadValue {
@@ -264,9 +266,14 @@ impl Hparams {
             });
         }
         let n_ctx_train = k.required("context_length", 1 << 30)?;
+        let n_layers = k.required("block_count", MAX_LAYERS)?;
+        let cap = |key: &str, default: Option<f32>| {
+            Ok::<_, ModelError>(k.float(key)?.map(|v| v as f32).or(default))
+        };
+        let gemma2 = arch == Arch::Gemma2;
         Ok(Self {
             arch,
-            n_layers: k.required("block_count", MAX_LAYERS)?,
+            n_layers,
             n_embd,
             n_head,
             n_head_kv,
@@ -296,9 +303,20 @@ impl Hparams {
             } else {
                 1.0
             },
-            attn_scale: 1.0 / (head_dim_k as f32).sqrt(),
-            attn_softcap: k.float("attn_logit_softcapping")?.map(|v| v as f32),
-            logit_softcap: k.float("final_logit_softcapping")?.map(|v| v as f32),
+            // The 27B models scale by the width of a head in the residual stream; files do not say so.
+            attn_scale: match (arch, n_layers) {
+                (Arch::Gemma2, 46) | (Arch::Gemma3, 62) => {
+                    1.0 / ((n_embd / n_head).max(1) as f32).sqrt()
+                }
+                _ => 1.0 / (head_dim_k as f32).sqrt(),
+            },
+            // Files of Gemma 2 may leave its caps out; no other architecture here caps attention.
+            attn_softcap: if gemma2 {
+                cap("attn_logit_softcapping", Some(50.0))?
+            } else {
+                None
+            },
+            logit_softcap: cap("final_logit_softcapping", gemma2.then_some(30.0))?,
             gate: if arch.is_gemma() {
                 GateAct::GeluTanh
             } else {
@@ -342,6 +360,10 @@ fn window(k: &Keys<'_>, arch: Arch) -> Result<Option<Window>, ModelError> {
         // Mistral's early files carry the key too; llama.cpp runs them with full attention.
         _ => return Ok(None),
     };
+    // 0 says that there is none.
+    if k.gguf.u64(&k.key("attention.sliding_window"))? == Some(0) {
+        return Ok(None);
+    }
     let Some(tokens) = k.size("attention.sliding_window", 1 << 30)? else {
         return Ok(None);
     };

@@ -10,7 +10,7 @@ pub mod work;
 
 pub use hparams::{Arch, GateAct, Hparams, RopeScaling, RopeStyle, Window};
 pub use info::{ModelInfo, quantisation_name, weight_bytes_per_token};
-pub use plan::{Brick, Buf, Op, Plan};
+pub use plan::{Brick, Buf, Op, Plan, Q8_BLOCK};
 pub use rope::RopeTable;
 pub use weights::{Matrix, Vector};
 

@@ -7,6 +7,9 @@ use super::rope::RopeTable;
 use super::weights::{Matrix, Vector, Weights};
 use crate::gguf::Gguf;
 
+/// Elements of a block of int8 activations.
+pub const Q8_BLOCK: usize = 32;
+
 /// A buffer of activations, one column a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Buf {
@@ -85,6 +88,8 @@ pub enum Op {
         /// Visible tokens, own position included; `None`: all.
         window: Option<usize>,
     },
+    /// The int8 form of [`Buf::Heads`], where heads are not whole blocks of it and so cannot write it themselves.
+    QuantiseHeads,
     /// `Act = act(Gate) * Up`.
     Gate {
         /// Activation.
@@ -165,7 +170,7 @@ impl Builder<'_> {
     ) -> Result<(), ModelError> {
         let w = self
             .w
-            .matrix(&self.name(&format!("{tensor}.weight")), k, rows)?;
+            .matrix(&self.name(&format!("{tensor}.weight")), k, Some(rows))?;
         let bias = self
             .w
             .optional_vector(&self.name(&format!("{tensor}.bias")), rows)?;
@@ -208,6 +213,9 @@ impl Builder<'_> {
             },
             true,
         );
+        if !hp.head_dim_v.is_multiple_of(Q8_BLOCK) {
+            self.push(BrickId::Attention, Op::QuantiseHeads, true);
+        }
         self.matmul(
             BrickId::OProj,
             "attn_output",
@@ -272,7 +280,7 @@ pub(super) fn build(gguf: &Gguf, hp: &Hparams) -> Result<(Plan, usize), ModelErr
         ));
     }
 
-    let table = w.matrix("token_embd.weight", hp.n_embd, 0)?;
+    let table = w.matrix("token_embd.weight", hp.n_embd, None)?;
     let n_vocab = table.rows;
     let mut b = Builder {
         w,

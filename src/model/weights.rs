@@ -59,15 +59,17 @@ impl Weights<'_> {
         self.gguf.tensor(name).is_some()
     }
 
-    /// A matrix of `rows` x `k`; `rows` 0 takes any.
-    pub fn matrix(&self, name: &str, k: usize, rows: usize) -> Result<Matrix, ModelError> {
+    /// A matrix of `rows` x `k`; `None` takes any number of rows.
+    pub fn matrix(&self, name: &str, k: usize, rows: Option<usize>) -> Result<Matrix, ModelError> {
         let (tensor, t) = self
             .find(name)
             .ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
-        let shape_ok =
-            t.dims.len() == 2 && t.dims[0] == k as u64 && (rows == 0 || t.dims[1] == rows as u64);
+        let shape_ok = t.dims.len() == 2
+            && t.dims[0] == k as u64
+            && rows.is_none_or(|r| t.dims[1] == r as u64);
         if !shape_ok {
-            return Err(Self::shape_error(t, &[k, rows]));
+            let expected: Vec<usize> = std::iter::once(k).chain(rows).collect();
+            return Err(Self::shape_error(t, &expected));
         }
         if !quant::is_supported(t.ty) {
             return Err(ModelError::UnsupportedType {

@@ -72,6 +72,14 @@ impl Brick {
                 flops: 0,
             },
             Op::Attend { window } => attend_work(hp, s, *window),
+            Op::QuantiseHeads => {
+                let n = t * hp.attn_dim() as u64;
+                Work {
+                    elements: n,
+                    bytes: n * (F32 + 1),
+                    flops: 2 * n,
+                }
+            }
             Op::Gate { .. } => {
                 let n = t * hp.n_ff as u64;
                 Work {

@@ -95,6 +95,8 @@ impl Loaded {
     /// See [`LoadError`]; each is one line that names the file.
     pub fn open(source: Source) -> Result<Self, LoadError> {
         let gguf = open(&source)?;
+        // The disk reads weights while the vocabulary is built.
+        gguf.advise_willneed();
         let source_name = source.to_string();
         let tokenizer = Tokenizer::from_gguf(&gguf).map_err(|error| LoadError::Tokenizer {
             source_name: source_name.clone(),

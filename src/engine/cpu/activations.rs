@@ -150,9 +150,11 @@ impl Buffers {
 /// Asks the allocator for all of it at once, and gives it back: the vectors themselves would abort the process.
 fn check_memory(model: &Model, c: &Config) -> Result<(), EngineError> {
     let hp = &model.hparams;
-    // Every buffer of `Buffers`, a little generously; the knobs and sizes are bounded, so nothing overflows.
-    let column =
-        4 * hp.n_embd + 2 * hp.q_dim() + hp.k_dim() + hp.v_dim() + 2 * hp.attn_dim() + 4 * hp.n_ff;
+    // The buffers of `Buffers` in floats a token; int8 forms take a little less than a float an element. The knobs and
+    // sizes are bounded, so nothing overflows.
+    let residual = 5 * hp.n_embd;
+    let attention = hp.q_dim() + hp.k_dim() + hp.v_dim() + 2 * hp.attn_dim() + 4 * hp.rope_dims;
+    let column = residual + attention + 4 * hp.n_ff;
     let floats = column * c.chunk + model.n_vocab * c.logit_rows + c.n_ctx * c.threads;
     let bytes = floats * size_of::<f32>();
     let mut probe: Vec<u8> = Vec::new();

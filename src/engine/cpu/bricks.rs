@@ -9,15 +9,13 @@ use super::{Acts, Input, MatCall};
 use crate::engine::config::Schedule;
 use crate::engine::{NO_LAYER, Observer};
 use crate::model::work::StepShape;
-use crate::model::{Brick, Buf, GateAct, Hparams, Matrix, Model, Op, Plan, RopeStyle};
+use crate::model::{Brick, Buf, GateAct, Hparams, Matrix, Model, Op, Plan, Q8_BLOCK, RopeStyle};
 use crate::quant;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Rows a thread takes at a time at least: a multiple of every kernel's row tile.
 const ROW_GRAIN: usize = 16;
-/// Elements of an int8 activation block.
-const GROUP: usize = 32;
 
 /// One dispatch, seen by every thread.
 pub(super) struct Job<'a> {
@@ -38,7 +36,8 @@ impl Job<'_> {
     pub(super) fn walk(&self, range: Range<usize>, tid: usize, barrier: Barrier<'_>) {
         for i in range {
             let brick = &self.plan.bricks[i];
-            if !self.run(i, brick, tid, barrier) || (brick.barrier && !barrier.wait()) {
+            self.run(i, brick, tid);
+            if brick.barrier && !barrier.wait() {
                 return;
             }
         }
@@ -55,9 +54,7 @@ impl Job<'_> {
         let mut now = observer.start();
         for i in range {
             let brick = &self.plan.bricks[i];
-            if !self.run(i, brick, 0, barrier) {
-                return;
-            }
+            self.run(i, brick, 0);
             let layer = brick.layer.map_or(NO_LAYER, |l| l as u16);
             now = observer.worked(now, brick.id, layer, brick.work(self.hp, &self.shape));
             if brick.barrier {
@@ -69,8 +66,8 @@ impl Job<'_> {
         }
     }
 
-    /// This thread's share of a brick; `false` when another thread panicked.
-    fn run(&self, i: usize, brick: &Brick, tid: usize, barrier: Barrier<'_>) -> bool {
+    /// This thread's share of a brick.
+    fn run(&self, i: usize, brick: &Brick, tid: usize) {
         match &brick.op {
             Op::Embed { table, scale } => self.embed(table, *scale, tid),
             Op::Norm { src, dst, weight } => self.norm(brick, *src, *dst, weight, tid),
@@ -85,13 +82,11 @@ impl Job<'_> {
                 let layer = brick.layer.unwrap_or(0);
                 self.for_heads(tid, |token, slot| self.kv_write(layer, token, slot));
             }
-            Op::Attend { window } => {
-                return self.attend(i, brick.layer.unwrap_or(0), *window, tid, barrier);
-            }
+            Op::Attend { window } => self.attend(i, brick.layer.unwrap_or(0), *window, tid),
+            Op::QuantiseHeads => self.quantise_heads(tid),
             Op::Gate { act } => self.gate(*act, tid),
             Op::Residual { src } => self.residual(*src, tid),
         }
-        true
     }
 
     fn my_tokens(&self, tid: usize) -> Range<usize> {
@@ -143,12 +138,8 @@ impl Job<'_> {
         if let Some(q8) = b.q8(buf) {
             // SAFETY: the caller's promise.
             unsafe {
-                q8.quantise(
-                    self.exec.ops,
-                    c,
-                    range.start,
-                    &b.get(buf).col(c)[range.clone()],
-                );
+                let x = b.get(buf).part(c, range.start, range.len());
+                q8.quantise(self.exec.ops, c, range.start, x);
             }
         }
     }
@@ -200,6 +191,7 @@ impl Job<'_> {
         let b = &self.exec.buffers;
         let columns = brick.columns(&self.shape);
         let (x, y) = (b.get(src), b.get(dst));
+        assert!(w.rows <= y.dim(), "the plan's shapes agree");
         let bytes = self.model.bytes(w);
         self.pieces(i, tid, w.rows, ROW_GRAIN, |rows| {
             // SAFETY: these rows of `dst` were handed out once; the weights hold `w.rows` rows of `w.row_bytes`; `src` and
@@ -313,17 +305,10 @@ impl Job<'_> {
         }
     }
 
-    fn attend(
-        &self,
-        i: usize,
-        layer: usize,
-        window: Option<usize>,
-        tid: usize,
-        barrier: Barrier<'_>,
-    ) -> bool {
+    fn attend(&self, i: usize, layer: usize, window: Option<usize>, tid: usize) {
         let hp = self.hp;
         let dim = hp.head_dim_v;
-        let inline_quantise = dim.is_multiple_of(GROUP);
+        let inline_quantise = dim.is_multiple_of(Q8_BLOCK);
         self.pieces(i, tid, self.shape.tokens * hp.n_head, 1, |tasks| {
             for task in tasks {
                 let (token, h) = (task / hp.n_head, task % hp.n_head);
@@ -349,17 +334,13 @@ impl Job<'_> {
                 }
             }
         });
-        if !inline_quantise && self.exec.buffers.heads_q8.is_some() {
-            // A group spans heads of different threads.
-            if !barrier.wait() {
-                return false;
-            }
-            for token in self.my_tokens(tid) {
-                // SAFETY: this token's column is this thread's after the barrier.
-                unsafe { self.quantise(Buf::Heads, token, 0..hp.attn_dim()) };
-            }
+    }
+
+    fn quantise_heads(&self, tid: usize) {
+        for token in self.my_tokens(tid) {
+            // SAFETY: this token's column is this thread's; its heads were written before a barrier.
+            unsafe { self.quantise(Buf::Heads, token, 0..self.hp.attn_dim()) };
         }
-        true
     }
 
     fn attend_head<E: AttentionElem>(
@@ -397,7 +378,11 @@ impl Job<'_> {
 
     fn gate(&self, act: GateAct, tid: usize) {
         let (b, n) = (&self.exec.buffers, self.hp.n_ff);
-        let unit = if n.is_multiple_of(GROUP) { GROUP } else { n };
+        let unit = if n.is_multiple_of(Q8_BLOCK) {
+            Q8_BLOCK
+        } else {
+            n
+        };
         let units = n / unit;
         let mine = share(self.shape.tokens * units, tid, self.threads);
         let mut at = mine.start;

@@ -41,6 +41,11 @@ impl Columns {
         std::mem::size_of_val(self.storage.as_slice()) as u64
     }
 
+    /// Floats of a column.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
     /// Floats from one column to the next.
     pub fn stride(&self) -> usize {
         self.stride
@@ -69,6 +74,16 @@ impl Columns {
         assert!(cols <= self.cols);
         // SAFETY: in bounds by the assertion; no writer by the caller's promise.
         unsafe { std::slice::from_raw_parts(self.base, cols * self.stride) }
+    }
+
+    /// Elements `start..start + len` of column `c`, for reading.
+    ///
+    /// # Safety
+    /// No thread writes to these elements meanwhile.
+    pub unsafe fn part(&self, c: usize, start: usize, len: usize) -> &[f32] {
+        assert!(c < self.cols && start + len <= self.dim);
+        // SAFETY: in bounds by the assertion; no writer by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.base.add(c * self.stride + start), len) }
     }
 
     /// Elements `start..start + len` of column `c`, for writing.

@@ -76,7 +76,7 @@ impl MatKernel {
         }
     }
 
-    /// Computes the rows and columns of `call`; decode (one or two columns) and prefill take
+    /// Computes the rows and columns of `call`; few columns and many take
     /// different paths inside.
     ///
     /// # Panics

@@ -4,10 +4,11 @@
 //! two bricks is far shorter than a system call), then sleep on a futex: a paused session is idle, and where other
 //! programs want the CPU too, the scheduler brings a woken sleeper back sooner than a spinner that used up its slice.
 
+use core_affinity::CoreId;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// A worker thread panicked; the pool cannot be used any more.
@@ -113,6 +114,14 @@ impl Barrier<'_> {
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Where the thread that dispatches is to be bound, until it has been.
+    caller_core: Option<CoreId>,
+}
+
+/// CPUs of this process. Read once: later the answer is that of a thread which may be bound to one of them.
+fn cores() -> &'static [CoreId] {
+    static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
+    CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
 
 impl Pool {
@@ -121,11 +130,7 @@ impl Pool {
     /// # Errors
     /// When the system refuses a thread; those already started are joined.
     pub fn new(threads: usize, spin: Spin, pin: bool) -> std::io::Result<Self> {
-        let cores = if pin {
-            core_affinity::get_core_ids().unwrap_or_default()
-        } else {
-            Vec::new()
-        };
+        let cores: &[CoreId] = if pin { cores() } else { &[] };
         let mut pool = Self {
             shared: Arc::new(Shared {
                 threads: threads as u32,
@@ -139,6 +144,7 @@ impl Pool {
                 spin,
             }),
             workers: Vec::with_capacity(threads.saturating_sub(1)),
+            caller_core: cores.first().copied(),
         };
         for tid in 1..threads {
             let shared = Arc::clone(&pool.shared);
@@ -166,6 +172,9 @@ impl Pool {
     /// # Errors
     /// [`Poisoned`] when a thread panicked, now or earlier.
     pub fn run(&mut self, job: &(dyn Fn(usize, Barrier<'_>) + Sync)) -> Result<(), Poisoned> {
+        if let Some(core) = self.caller_core.take() {
+            core_affinity::set_for_current(core);
+        }
         let s = &*self.shared;
         if s.poisoned.load(Ordering::Acquire) {
             return Err(Poisoned);
