@@ -43,25 +43,24 @@ impl Job<'_> {
         }
     }
 
-    /// As [`Self::walk`] on thread 0; the end of a brick is the start of the next, so a brick costs one stamp or,
-    /// with a barrier, two.
+    /// As [`Self::walk`] on thread 0, which reports every brick with its own start and end.
     pub(super) fn walk_observed<O: Observer>(
         &self,
         range: Range<usize>,
         barrier: Barrier<'_>,
         observer: &mut O,
     ) {
-        let mut now = observer.start();
         for i in range {
             let brick = &self.plan.bricks[i];
+            let start = observer.start();
             self.run(i, brick, 0);
             let layer = brick.layer.map_or(NO_LAYER, |l| l as u16);
-            now = observer.worked(now, brick.id, layer, brick.work(self.hp, &self.shape));
+            let end = observer.worked(start, brick.id, layer, brick.work(self.hp, &self.shape));
             if brick.barrier {
                 if !barrier.wait() {
                     return;
                 }
-                now = observer.synced(now);
+                observer.synced(end);
             }
         }
     }
