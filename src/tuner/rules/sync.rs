@@ -2,7 +2,7 @@
 
 use super::{Finding, Rule};
 use crate::tuner::Change;
-use crate::tuner::facts::Facts;
+use crate::tuner::facts::{Facts, count};
 
 /// A share of waiting that even work does not reach.
 const HIGH: f64 = 0.10;
@@ -28,10 +28,10 @@ impl Rule for Waiting {
                 "Give rows to threads as they get free (schedule dynamic instead of static)"
                     .to_owned();
             (title, Some(Change::Schedule("dynamic".to_owned())))
-        } else if threads > 2 && threads >= f.cores() {
+        } else if threads >= f.cores() {
             let title = format!(
-                "Use {} threads instead of {threads}: leave a core to the rest of the system",
-                threads - 1
+                "Use {} instead of {threads}: leave a core to the rest of the system",
+                count(threads - 1, "thread")
             );
             (title, Some(Change::Threads(threads as usize - 1)))
         } else {

@@ -241,6 +241,14 @@ fn each_situation_gets_its_advice_and_no_other() {
             &["sync"],
         ),
         ("waiting, all cores", |c| waiting(c, 0.2), &["sync"]),
+        (
+            "waiting, two threads on two cores",
+            |c| {
+                waiting(c, 0.2);
+                (c.engine.threads, c.machine.cpus, c.physical_cores) = (2, 2, Some(2));
+            },
+            &["sync"],
+        ),
         ("waiting, just not enough", |c| waiting(c, 0.1), &[]),
         (
             "f32 cache",

@@ -1,5 +1,6 @@
 //! Everything of a forward pass that is not a product with weights, one table a kernel set.
 
+mod arith;
 mod portable;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ macro_rules! ops {
             set: KernelSet::Scalar,
             $($name: {
                 fn run($($arg: $ty),*) $(-> $ret)? {
-                    portable::$name::<portable::Plain>($($arg),*)
+                    portable::$name::<arith::Plain>($($arg),*)
                 }
                 run
             },)*
@@ -62,7 +63,7 @@ macro_rules! ops {
                 fn run($($arg: $ty),*) $(-> $ret)? {
                     #[target_feature(enable = $features)]
                     fn inner($($arg: $ty),*) $(-> $ret)? {
-                        portable::$name::<portable::Fused>($($arg),*)
+                        portable::$name::<arith::Fused>($($arg),*)
                     }
                     // SAFETY: the table is only reachable through `float_ops`, which asks the CPU.
                     unsafe { inner($($arg),*) }
