@@ -62,6 +62,14 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     } else {
         bandwidth = probe::read_bandwidth(&probe_counts(config.threads));
     }
+    let pace = args
+        .pace
+        .or((demo && !args.headless).then_some(DEMO_PACE))
+        .filter(|p| *p > 0);
+    if demo && pace.is_some() && args.engine.threads.is_none() {
+        // Between two paced tokens threads sleep, and waking one takes longer than a token of the demo.
+        config.threads = 1;
+    }
     let prompt = args
         .prompt
         .clone()
@@ -74,10 +82,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         chat: args.chat,
         max_tokens: args.tokens.or(args.headless.then_some(HEADLESS_TOKENS)),
         endless: args.endless || (demo && !args.headless),
-        pace: args
-            .pace
-            .or((demo && !args.headless).then_some(DEMO_PACE))
-            .filter(|p| *p > 0),
+        pace,
         clock,
         bandwidth,
     })

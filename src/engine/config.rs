@@ -163,8 +163,9 @@ impl Config {
         Ok(())
     }
 
-    /// How long threads spin: about 50 us at a barrier, 200 us between two steps, which bridges sampling; not at all
-    /// with more threads than CPUs, where spinning keeps the awaited thread off its core.
+    /// How long threads spin: at a barrier longer than a sleeping thread takes to wake, since a shorter spin would put
+    /// every barrier behind it to sleep as well; between two steps long enough to bridge sampling; not at all with more
+    /// threads than CPUs, where spinning keeps the awaited thread off its core.
     pub fn spin(&self) -> Spin {
         if self.threads > cpus() {
             return Spin {
@@ -173,7 +174,7 @@ impl Config {
             };
         }
         Spin {
-            barrier: 3_000,
+            barrier: 60_000,
             idle: 10_000,
         }
     }
