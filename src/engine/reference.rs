@@ -2,43 +2,32 @@
 //!
 //! It shares no arithmetic with the fast path, only the plan, and is what the fast path is judged by.
 
-use super::EngineError;
-use crate::model::{Buf, GateAct, Hparams, Matrix, Model, Op, RopeStyle, RopeTable};
+use super::{Config, EngineError};
+use crate::model::arch::{Gating, Routing};
+use crate::model::{Act, Buf, Hparams, Matrix, Model, Op, RopeStyle, RopeTable, SharedExpert};
 use crate::quant;
 
-/// Activations of one step: one vector a token in every buffer.
-#[derive(Default)]
+/// Activations of one step: one vector a token in every buffer, or one a pair of token and expert.
 struct State {
-    x: Vec<Vec<f32>>,
-    normed: Vec<Vec<f32>>,
-    q: Vec<Vec<f32>>,
-    k: Vec<Vec<f32>>,
-    v: Vec<Vec<f32>>,
-    heads: Vec<Vec<f32>>,
-    out: Vec<Vec<f32>>,
-    post_normed: Vec<Vec<f32>>,
-    gate: Vec<Vec<f32>>,
-    up: Vec<Vec<f32>>,
-    act: Vec<Vec<f32>>,
-    logits: Vec<Vec<f32>>,
+    bufs: Vec<Vec<Vec<f32>>>,
+    /// Expert and weight of every pair, for every token.
+    routes: Vec<Vec<(usize, f32)>>,
 }
 
 impl State {
-    fn buf(&mut self, b: Buf) -> &mut Vec<Vec<f32>> {
-        match b {
-            Buf::X => &mut self.x,
-            Buf::Normed => &mut self.normed,
-            Buf::Q => &mut self.q,
-            Buf::K => &mut self.k,
-            Buf::V => &mut self.v,
-            Buf::Heads => &mut self.heads,
-            Buf::Out => &mut self.out,
-            Buf::PostNormed => &mut self.post_normed,
-            Buf::Gate => &mut self.gate,
-            Buf::Up => &mut self.up,
-            Buf::Act => &mut self.act,
-            Buf::Logits => &mut self.logits,
+    fn new() -> Self {
+        Self {
+            bufs: vec![Vec::new(); Buf::ALL.len()],
+            routes: Vec::new(),
         }
+    }
+
+    fn buf(&mut self, b: Buf) -> &mut Vec<Vec<f32>> {
+        &mut self.bufs[b as usize]
+    }
+
+    fn get(&self, b: Buf) -> &[Vec<f32>] {
+        &self.bufs[b as usize]
     }
 }
 
@@ -52,15 +41,23 @@ struct LayerCache {
 /// A forward pass with its own cache.
 pub struct Reference<'m> {
     model: &'m Model,
+    ropes: Vec<&'m RopeTable>,
     cache: Vec<LayerCache>,
     past: usize,
 }
 
 impl<'m> Reference<'m> {
-    /// An empty cache.
+    /// An empty cache, for the context length that an engine allocates by default.
     pub fn new(model: &'m Model) -> Self {
+        Self::for_context(model, Config::for_context(model.hparams.n_ctx_train).n_ctx)
+    }
+
+    /// An empty cache that stands for one of `n_ctx` tokens, by which some models choose their rotary frequencies.
+    pub fn for_context(model: &'m Model, n_ctx: usize) -> Self {
+        let ropes = model.plan.ropes.iter();
         Self {
             model,
+            ropes: ropes.map(|r| r.for_context(n_ctx)).collect(),
             cache: vec![LayerCache::default(); model.hparams.n_layers],
             past: 0,
         }
@@ -90,61 +87,87 @@ impl<'m> Reference<'m> {
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
             return Err(EngineError::BadToken { id, n_vocab });
         }
-        let mut state = State::default();
+        let mut state = State::new();
         let plan = &self.model.plan;
+        let end = self.past + ids.len();
+        if let Some(max) = self.model.max_context()
+            && end > max
+        {
+            return Err(EngineError::ContextFull {
+                needed: end,
+                n_ctx: max,
+            });
+        }
         for (i, brick) in plan.bricks.iter().enumerate() {
             self.run(&brick.op, brick.layer.unwrap_or(0), ids, &mut state);
             if let Some(layer) = brick.layer
                 && plan.layer_starts.get(layer + 1) == Some(&(i + 1))
             {
-                observe(layer, &state.x);
+                observe(layer, state.get(Buf::X));
             }
         }
         self.past += ids.len();
-        Ok(state.logits)
+        Ok(std::mem::take(state.buf(Buf::Logits)))
     }
 
     fn run(&mut self, op: &Op, layer: usize, ids: &[u32], s: &mut State) {
         let hp = &self.model.hparams;
         match op {
-            Op::Embed { table, scale } => {
-                s.x = ids.iter().map(|&id| self.row(table, id as usize)).collect();
-                s.x.iter_mut().flatten().for_each(|v| *v *= scale);
-            }
-            Op::Norm { src, dst, weight } => {
-                let out = s
-                    .buf(*src)
-                    .iter()
-                    .map(|x| rms_norm(x, weight, hp.norm_eps))
-                    .collect();
-                *s.buf(*dst) = out;
-            }
-            Op::MatMul { w, bias, src, dst } => {
-                let mut out = self.mat_mul(w, s.buf(*src));
-                if let Some(bias) = bias {
-                    for y in &mut out {
-                        y.iter_mut().zip(bias.iter()).for_each(|(y, b)| *y += b);
+            Op::Embed {
+                table,
+                scale,
+                positions,
+            } => {
+                let rows = ids.iter().enumerate().map(|(t, &id)| {
+                    let mut x = self.row(table, id as usize);
+                    x.iter_mut().for_each(|v| *v *= scale);
+                    if let Some(positions) = positions {
+                        add(&mut x, &self.row(positions, self.past + t), 1.0);
                     }
+                    x
+                });
+                *s.buf(Buf::X) = rows.collect();
+            }
+            Op::Norm {
+                src,
+                dst,
+                weight,
+                bias,
+            } => {
+                let norm = |x: &Vec<f32>| match bias {
+                    Some(bias) => layer_norm(x, weight, bias, hp.norm_eps),
+                    None => rms_norm(x, weight, hp.norm_eps),
+                };
+                *s.buf(*dst) = s.get(*src).iter().map(norm).collect();
+            }
+            Op::Copy { src, dst } => *s.buf(*dst) = s.get(*src).to_vec(),
+            Op::MatMul { w, bias, src, dst } => {
+                let mut out = self.mat_mul(w, s.get(*src));
+                if let Some(bias) = bias {
+                    out.iter_mut().for_each(|y| add(y, bias, 1.0));
                 }
-                if let (Buf::Logits, Some(cap)) = (dst, hp.logit_softcap) {
-                    out.iter_mut().flatten().for_each(|l| *l = softcap(*l, cap));
+                if *dst == Buf::Logits {
+                    for l in out.iter_mut().flatten() {
+                        *l *= hp.logit_scale;
+                        *l = hp.logit_softcap.map_or(*l, |cap| softcap(*l, cap));
+                    }
                 }
                 *s.buf(*dst) = out;
             }
             Op::QkNorm { q, k } => {
                 for (buf, w) in [(Buf::Q, q), (Buf::K, k)] {
-                    for head in s
+                    for part in s
                         .buf(buf)
                         .iter_mut()
-                        .flat_map(|x| x.chunks_exact_mut(hp.head_dim_k))
+                        .flat_map(|x| x.chunks_exact_mut(w.len()))
                     {
-                        let normed = rms_norm(head, w, hp.norm_eps);
-                        head.copy_from_slice(&normed);
+                        let normed = rms_norm(part, w, hp.norm_eps);
+                        part.copy_from_slice(&normed);
                     }
                 }
             }
             Op::Rope { table } => {
-                let table = &self.model.plan.ropes[*table];
+                let table = self.ropes[*table];
                 for buf in [Buf::Q, Buf::K] {
                     for (t, x) in s.buf(buf).iter_mut().enumerate() {
                         rope(x, self.past + t, table, hp);
@@ -152,29 +175,82 @@ impl<'m> Reference<'m> {
                 }
             }
             Op::KvWrite => {
-                self.cache[layer].k.extend(s.k.iter().cloned());
-                self.cache[layer].v.extend(s.v.iter().cloned());
+                self.cache[layer].k.extend(s.get(Buf::K).iter().cloned());
+                self.cache[layer].v.extend(s.get(Buf::V).iter().cloned());
             }
-            Op::Attend { window } => {
-                s.heads =
-                    s.q.iter()
-                        .enumerate()
-                        .map(|(t, q)| attend(q, &self.cache[layer], self.past + t, *window, hp))
-                        .collect();
+            Op::Attend { window, sinks } => {
+                let cache = &self.cache[layer];
+                let heads = |(t, q): (usize, &Vec<f32>)| {
+                    attend(q, cache, self.past + t, *window, sinks.as_deref(), hp)
+                };
+                *s.buf(Buf::Heads) = s.get(Buf::Q).iter().enumerate().map(heads).collect();
             }
             // Plain floats have no second form.
             Op::QuantiseHeads => {}
-            Op::Gate { act } => {
-                let gated = |(g, u): (&Vec<f32>, &Vec<f32>)| {
-                    let both = g.iter().zip(u);
-                    both.map(|(g, u)| activation(*act, *g) * u).collect()
-                };
-                s.act = s.gate.iter().zip(&s.up).map(gated).collect();
+            Op::Activate {
+                act, gate, up, dst, ..
+            } => {
+                let out = s.get(*gate).iter().enumerate().map(|(c, gate)| {
+                    let up = up.map(|up| &s.get(up)[c]);
+                    let at = |(i, &g): (usize, &f32)| activation(*act, g, up.map(|up| up[i]));
+                    gate.iter().enumerate().map(at).collect()
+                });
+                *s.buf(*dst) = out.collect();
             }
-            Op::Residual { src } => {
-                let added = s.buf(*src).clone();
-                for (x, o) in s.x.iter_mut().flatten().zip(added.iter().flatten()) {
-                    *x += o;
+            Op::Route {
+                routing,
+                bias,
+                scale,
+            } => {
+                let n = hp.n_expert_used();
+                let choose =
+                    |logits: &Vec<f32>| route(logits, bias.as_deref(), *routing, n, *scale);
+                s.routes = s.get(Buf::Router).iter().map(choose).collect();
+            }
+            Op::Dispatch { src } => {
+                let tokens = s.get(*src).iter().zip(&s.routes);
+                *s.buf(Buf::ExpertIn) = tokens
+                    .flat_map(|(x, routes)| vec![x.clone(); routes.len()])
+                    .collect();
+            }
+            Op::ExpertMatMul { w, bias, src, dst } => {
+                let experts: Vec<usize> = s.routes.iter().flatten().map(|r| r.0).collect();
+                let mut out = vec![Vec::new(); experts.len()];
+                for (e, w) in w.iter().enumerate() {
+                    let mine = || (0..experts.len()).filter(|&c| experts[c] == e);
+                    let inputs: Vec<_> = mine().map(|c| s.get(*src)[c].clone()).collect();
+                    for (c, mut y) in mine().zip(self.mat_mul(w, &inputs)) {
+                        if let Some(bias) = bias {
+                            add(&mut y, &bias[e * w.rows..][..w.rows], 1.0);
+                        }
+                        out[c] = y;
+                    }
+                }
+                *s.buf(*dst) = out;
+            }
+            Op::Combine { shared, src } => {
+                let mut columns = s.get(Buf::ExpertOut).iter();
+                let mut out = Vec::with_capacity(s.routes.len());
+                for (t, routes) in s.routes.iter().enumerate() {
+                    let mut y = match shared {
+                        SharedExpert::None => vec![0.0; hp.n_embd],
+                        _ => s.get(Buf::Out)[t].clone(),
+                    };
+                    if let SharedExpert::Gated(gate) = shared {
+                        let g = sigmoid(dot(&s.get(*src)[t], gate));
+                        y.iter_mut().for_each(|y| *y *= g);
+                    }
+                    for ((_, weight), x) in routes.iter().zip(&mut columns) {
+                        add(&mut y, x, *weight);
+                    }
+                    out.push(y);
+                }
+                *s.buf(Buf::Out) = out;
+            }
+            Op::Residual { src, scale } => {
+                let added = s.get(*src).to_vec();
+                for (x, o) in s.buf(Buf::X).iter_mut().zip(added) {
+                    add(x, &o, *scale);
                 }
             }
         }
@@ -226,15 +302,69 @@ fn rms_norm(x: &[f32], w: &[f32], eps: f32) -> Vec<f32> {
     x.iter().zip(w).map(|(v, w)| v * scale * w).collect()
 }
 
+fn layer_norm(x: &[f32], w: &[f32], b: &[f32], eps: f32) -> Vec<f32> {
+    let n = x.len() as f64;
+    let mean = x.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
+    let var = x
+        .iter()
+        .map(|v| (f64::from(*v) - mean).powi(2))
+        .sum::<f64>()
+        / n;
+    let scale = 1.0 / (var + f64::from(eps)).sqrt();
+    let normed = x.iter().map(|v| ((f64::from(*v) - mean) * scale) as f32);
+    normed.zip(w).zip(b).map(|((v, w), b)| v * w + b).collect()
+}
+
+/// `x += y * scale`
+fn add(x: &mut [f32], y: &[f32], scale: f32) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y * scale);
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The experts of a token and their weights.
+fn route(
+    logits: &[f32],
+    bias: Option<&[f32]>,
+    how: Routing,
+    n: usize,
+    scale: f32,
+) -> Vec<(usize, f32)> {
+    let mut probs = logits.to_vec();
+    match how.gating {
+        Gating::Softmax => softmax(&mut probs),
+        Gating::Sigmoid => probs.iter_mut().for_each(|p| *p = sigmoid(*p)),
+        Gating::SoftmaxSelected => {}
+    }
+    let by = |e: usize| probs[e] + bias.map_or(0.0, |b| b[e]);
+    let mut order: Vec<usize> = (0..probs.len()).collect();
+    order.sort_by(|&a, &b| by(b).total_cmp(&by(a)));
+    order.truncate(n);
+    let mut weights: Vec<f32> = order.iter().map(|&e| probs[e]).collect();
+    if how.gating == Gating::SoftmaxSelected {
+        softmax(&mut weights);
+    }
+    // llama.cpp's least sum: the smallest normal half.
+    let sum = weights
+        .iter()
+        .sum::<f32>()
+        .max(f32::from(half::f16::MIN_POSITIVE));
+    let norm = if how.normalise { sum } else { 1.0 };
+    let weights = weights.iter().map(|w| w / norm * scale);
+    order.into_iter().zip(weights).collect()
+}
+
 fn rope(x: &mut [f32], position: usize, table: &RopeTable, hp: &Hparams) {
     let half = table.inv_freq.len();
     let (mut cos, mut sin) = (vec![0.0; half], vec![0.0; half]);
     table.fill(position, &mut cos, &mut sin);
     for head in x.chunks_exact_mut(hp.head_dim_k) {
         for i in 0..half {
-            let (a, b) = match hp.rope_style {
-                RopeStyle::Adjacent => (2 * i, 2 * i + 1),
-                RopeStyle::Halves => (i, i + half),
+            let (a, b) = match hp.arch.rope {
+                Some(RopeStyle::Adjacent) => (2 * i, 2 * i + 1),
+                _ => (i, i + half),
             };
             let (u, v) = (head[a], head[b]);
             head[a] = u * cos[i] - v * sin[i];
@@ -248,6 +378,7 @@ fn attend(
     cache: &LayerCache,
     position: usize,
     window: Option<usize>,
+    sinks: Option<&[f32]>,
     hp: &Hparams,
 ) -> Vec<f32> {
     let group = hp.n_head / hp.n_head_kv;
@@ -263,6 +394,8 @@ fn attend(
                 hp.attn_softcap.map_or(s, |cap| softcap(s, cap))
             })
             .collect();
+        // A sink takes part in the softmax; the sum below, over positions, leaves its share out.
+        scores.extend(sinks.map(|s| s[h]));
         softmax(&mut scores);
         for (p, v) in scores.iter().zip(&cache.v[first..=position]) {
             out.iter_mut()
@@ -284,12 +417,19 @@ fn softcap(x: f32, cap: f32) -> f32 {
     cap * (x / cap).tanh()
 }
 
-fn activation(act: GateAct, x: f32) -> f32 {
-    match act {
-        GateAct::Silu => x / (1.0 + (-x).exp()),
-        GateAct::GeluTanh => {
-            let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
-            0.5 * x * (1.0 + inner.tanh())
+fn activation(act: Act, g: f32, up: Option<f32>) -> f32 {
+    let activated = match act {
+        Act::Silu => g * sigmoid(g),
+        Act::GeluTanh => {
+            let inner = (2.0 / std::f32::consts::PI).sqrt() * (g + 0.044_715 * g * g * g);
+            0.5 * g * (1.0 + inner.tanh())
         }
+        Act::Relu2 => g.max(0.0).powi(2),
+        Act::SwigluOai => g.min(7.0) * sigmoid(1.702 * g.min(7.0)),
+    };
+    match (act, up) {
+        (Act::SwigluOai, Some(up)) => activated * (up.clamp(-7.0, 7.0) + 1.0),
+        (_, Some(up)) => activated * up,
+        (_, None) => activated,
     }
 }

@@ -60,6 +60,14 @@ impl<O: Observer> Engine<O> {
     /// A knob out of range, too little memory, threads refused.
     pub fn new(model: Arc<Model>, config: Config, observer: O) -> Result<Self, EngineError> {
         config.check()?;
+        if let Some(max) = model.max_context()
+            && config.n_ctx > max
+        {
+            return Err(EngineError::Config(format!(
+                "the context length is {}, but the model has learned positions for {max} tokens only",
+                config.n_ctx
+            )));
+        }
         let exec = Executor::new(&model, &config)?;
         let pool = Pool::new(config.threads, config.spin(), config.pin).map_err(|e| {
             EngineError::Threads {

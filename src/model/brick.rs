@@ -92,6 +92,22 @@ bricks! {
     Activation, "Activation", Ffn;
     /// Down projection.
     DownProj, "DownProj", Ffn;
+    /// Logits of the experts.
+    Router, "Router", Ffn;
+    /// Choice of experts, and ordering of tokens by expert.
+    Route, "Route", Ffn;
+    /// Copying tokens to their experts, with quantisation.
+    Dispatch, "Dispatch", Ffn;
+    /// Gate projection of the experts.
+    ExpertGate, "ExpertGate", Ffn;
+    /// Up projection of the experts.
+    ExpertUp, "ExpertUp", Ffn;
+    /// Gating activation of the experts.
+    ExpertAct, "ExpertAct", Ffn;
+    /// Down projection of the experts.
+    ExpertDown, "ExpertDown", Ffn;
+    /// Weighted sum of what a token's experts give.
+    Combine, "Combine", Ffn;
     /// Norm after the feed-forward block.
     FfnPostNorm, "FfnPostNorm", Norm;
     /// Adding the feed-forward output to the residual stream.

@@ -1,60 +1,8 @@
 //! Hyperparameters: what the GGUF metadata says about an architecture, checked before anything is built on it.
 
 use super::ModelError;
-use crate::gguf::Gguf;
-
-/// Architectures this program can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arch {
-    /// Llama 1-3, Mistral, SmolLM and everything else that GGUF calls `llama`, dense.
-    Llama,
-    /// Qwen 2 and 2.5.
-    Qwen2,
-    /// Qwen 3, dense.
-    Qwen3,
-    /// Gemma 2.
-    Gemma2,
-    /// Gemma 3, text.
-    Gemma3,
-}
-
-impl Arch {
-    /// Every architecture, by its GGUF name.
-    pub const ALL: &'static [(&'static str, Arch)] = &[
-        ("llama", Arch::Llama),
-        ("qwen2", Arch::Qwen2),
-        ("qwen3", Arch::Qwen3),
-        ("gemma2", Arch::Gemma2),
-        ("gemma3", Arch::Gemma3),
-    ];
-
-    /// The architecture that GGUF calls `name`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(n, _)| *n == name).map(|&(_, a)| a)
-    }
-
-    fn is_gemma(self) -> bool {
-        matches!(self, Self::Gemma2 | Self::Gemma3)
-    }
-}
-
-/// Which elements of a head rotate together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RopeStyle {
-    /// Adjacent pairs `(x[2i], x[2i+1])`, as GGUF's llama files are permuted for.
-    Adjacent,
-    /// Halves `(x[i], x[i+n/2])`, GPT-NeoX.
-    Halves,
-}
-
-/// Gate activation of the feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GateAct {
-    /// SiLU (SwiGLU).
-    Silu,
-    /// GELU, tanh form (GEGLU).
-    GeluTanh,
-}
+use super::arch::{ARCHITECTURES, Architecture, Blocks, LogitScale, NormKind, RopeLayers, Routing};
+use crate::gguf::{Gguf, Value};
 
 /// Position scaling of the rotary embedding.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,8 +20,6 @@ pub enum RopeScaling {
         factor: f64,
         /// Context length before the extension, tokens.
         original_context: f64,
-        /// Multiplier of the attention temperature.
-        attn_factor: f64,
         /// Rotations above which frequencies are kept.
         beta_fast: f64,
         /// Rotations below which frequencies are interpolated.
@@ -85,7 +31,9 @@ pub enum RopeScaling {
 #[derive(Debug, Clone)]
 pub struct Hparams {
     /// Architecture.
-    pub arch: Arch,
+    pub arch: &'static Architecture,
+    /// Where norms are, which a file may say otherwise than its architecture.
+    pub blocks: Blocks,
     /// Layers.
     pub n_layers: usize,
     /// Width of the residual stream.
@@ -98,48 +46,68 @@ pub struct Hparams {
     pub head_dim_k: usize,
     /// Elements of a value head.
     pub head_dim_v: usize,
-    /// Width of the feed-forward block.
-    pub n_ff: usize,
+    /// Width of the dense feed-forward block; `None` where the file gives none (experts only).
+    pub n_ff: Option<usize>,
+    /// Experts of a layer and how they are chosen; `None` for a dense model.
+    pub experts: Option<Experts>,
     /// Context length of training, tokens.
     pub n_ctx_train: usize,
-    /// Epsilon of the RMS norms.
+    /// Epsilon of the norms.
     pub norm_eps: f32,
     /// Rotated elements of a head; even.
     pub rope_dims: usize,
-    /// Which elements rotate together.
-    pub rope_style: RopeStyle,
     /// Base of the rotary frequencies in global layers.
     pub rope_base: f64,
     /// Scaling of the rotary frequencies in global layers.
     pub rope_scaling: RopeScaling,
-    /// Sliding-window layers: window in tokens (own position included), every how many layers a global one comes,
-    /// and the rotary base of the windowed layers.
+    /// Multiplier of sine and cosine.
+    pub rope_attn_factor: f64,
+    /// Context length before an extension, tokens.
+    pub original_context: usize,
+    /// Sliding-window layers.
     pub window: Option<Window>,
     /// Multiplier of the token embeddings.
     pub embed_scale: f32,
+    /// Multiplier of a block's output where it is added to the residual stream.
+    pub residual_scale: f32,
+    /// Multiplier of the logits.
+    pub logit_scale: f32,
     /// Multiplier of attention scores.
     pub attn_scale: f32,
     /// Soft cap of attention scores (Gemma 2).
     pub attn_softcap: Option<f32>,
     /// Soft cap of the final logits (Gemma 2).
     pub logit_softcap: Option<f32>,
-    /// Gate activation.
-    pub gate: GateAct,
+}
+
+/// Experts of a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Experts {
+    /// How many there are.
+    pub n: usize,
+    /// How many a token is sent to.
+    pub n_used: usize,
+    /// How they are chosen.
+    pub routing: Routing,
+    /// Multiplier of their weights.
+    pub scale: f32,
 }
 
 /// Sliding-window attention.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Window {
     /// Visible tokens, own position included.
     pub tokens: usize,
-    /// Layer `l` is global when `(l + 1) % pattern == 0`.
-    pub pattern: usize,
+    /// Whether each layer has the window; the others see everything.
+    pub layers: Vec<bool>,
     /// Rotary base of windowed layers.
     pub rope_base: f64,
 }
 
 /// The most layers a file may claim; larger counts are a damaged file.
 const MAX_LAYERS: usize = 1024;
+/// The most experts of a layer.
+const MAX_EXPERTS: usize = 1024;
 /// The largest width, head count or feed-forward size a file may claim.
 const MAX_WIDTH: usize = 1 << 20;
 
@@ -178,7 +146,7 @@ impl Keys<'_> {
     fn uniform(&self, name: &str, max: usize) -> Result<Option<usize>, ModelError> {
         let key = self.key(name);
         match self.gguf.get(&key) {
-            Some(crate::gguf::Value::Array(_)) => {}
+            Some(Value::Array(_)) => {}
             _ => return self.size(name, max),
         }
         let values = self.gguf.u32s(&key)?.unwrap_or_default();
@@ -219,109 +187,85 @@ impl Hparams {
             .ok_or_else(|| ModelError::MissingKey {
                 key: "general.architecture".into(),
             })?;
-        let arch = Arch::from_name(name).ok_or_else(|| ModelError::UnknownArch {
+        let arch = Architecture::from_name(name).ok_or_else(|| ModelError::UnknownArch {
             name: name.into(),
-            supported: Arch::ALL
+            supported: ARCHITECTURES
                 .iter()
-                .map(|(n, _)| *n)
+                .map(|a| a.name)
                 .collect::<Vec<_>>()
                 .join(", "),
         })?;
         let k = Keys { gguf, arch: name };
-        // llama.cpp writes the key with 0 into dense models too.
-        if gguf.u64(&k.key("expert_count"))?.is_some_and(|n| n > 0) {
-            return Err(ModelError::Unsupported {
-                what: "mixture-of-experts feed-forward layers".into(),
-            });
-        }
         let n_embd = k.required("embedding_length", MAX_WIDTH)?;
-        let n_head =
-            k.uniform("attention.head_count", 4096)?
-                .ok_or_else(|| ModelError::MissingKey {
-                    key: k.key("attention.head_count"),
-                })?;
-        let n_head_kv = k
-            .uniform("attention.head_count_kv", 4096)?
-            .unwrap_or(n_head);
-        if !n_head.is_multiple_of(n_head_kv) {
-            return Err(ModelError::BadValue {
-                key: k.key("attention.head_count_kv"),
-                value: n_head_kv.to_string(),
-                expected: format!("a divisor of head_count {n_head}"),
-            });
-        }
-        let head_dim = |key: &str| match k.size(key, 4096)? {
-            Some(dim) => Ok(dim),
-            None if n_embd >= n_head => Ok(n_embd / n_head),
-            None => Err(ModelError::MissingKey { key: k.key(key) }),
-        };
-        let head_dim_k = head_dim("attention.key_length")?;
-        let head_dim_v = head_dim("attention.value_length")?;
-        let rope_dims = k.size("rope.dimension_count", 4096)?.unwrap_or(head_dim_k);
-        if rope_dims > head_dim_k || !rope_dims.is_multiple_of(2) {
-            return Err(ModelError::BadValue {
-                key: k.key("rope.dimension_count"),
-                value: rope_dims.to_string(),
-                expected: format!("an even number up to the head size {head_dim_k}"),
-            });
-        }
-        let n_ctx_train = k.required("context_length", 1 << 30)?;
         let n_layers = k.required("block_count", MAX_LAYERS)?;
-        let cap = |key: &str, default: Option<f32>| {
-            Ok::<_, ModelError>(k.float(key)?.map(|v| v as f32).or(default))
+        let n_ctx_train = k.required("context_length", 1 << 30)?;
+        let heads = Heads::read(&k, n_embd)?;
+        let experts = experts(&k, arch)?;
+        let n_ff = k.uniform("feed_forward_length", MAX_WIDTH)?;
+        if n_ff.is_none() && experts.is_none() {
+            return Err(ModelError::MissingKey {
+                key: k.key("feed_forward_length"),
+            });
+        }
+        let eps = match arch.norm {
+            NormKind::Rms => "attention.layer_norm_rms_epsilon",
+            NormKind::Layer => "attention.layer_norm_epsilon",
         };
-        let gemma2 = arch == Arch::Gemma2;
+        let norm_eps = k
+            .float(eps)?
+            .ok_or_else(|| ModelError::MissingKey { key: k.key(eps) })?;
+        let float = |key: &str, default: f32| {
+            Ok::<_, ModelError>(k.float(key)?.map_or(default, |v| v as f32))
+        };
+        let gemma2 = arch.name == "gemma2";
+        let cap = |key: &str, default: f32| {
+            let cap = k.float(key)?.map(|v| v as f32);
+            Ok::<_, ModelError>(cap.or(gemma2.then_some(default)))
+        };
+        let (embed, residual, logit) = default_scales(arch, n_embd, n_layers);
+        let logit = float("logit_scale", logit)?;
         Ok(Self {
             arch,
+            blocks: blocks(&k, arch)?,
             n_layers,
             n_embd,
-            n_head,
-            n_head_kv,
-            head_dim_k,
-            head_dim_v,
-            n_ff: k
-                .uniform("feed_forward_length", MAX_WIDTH)?
-                .ok_or_else(|| ModelError::MissingKey {
-                    key: k.key("feed_forward_length"),
-                })?,
+            n_head: heads.n,
+            n_head_kv: heads.n_kv,
+            head_dim_k: heads.dim_k,
+            head_dim_v: heads.dim_v,
+            n_ff,
+            experts,
             n_ctx_train,
-            norm_eps: k
-                .float("attention.layer_norm_rms_epsilon")?
-                .ok_or_else(|| ModelError::MissingKey {
-                    key: k.key("attention.layer_norm_rms_epsilon"),
-                })? as f32,
-            rope_dims,
-            rope_style: match arch {
-                Arch::Llama => RopeStyle::Adjacent,
-                _ => RopeStyle::Halves,
-            },
+            norm_eps: norm_eps as f32,
+            rope_dims: heads.rope_dims,
             rope_base: k.float("rope.freq_base")?.unwrap_or(10_000.0),
             rope_scaling: rope_scaling(&k, n_ctx_train)?,
-            window: window(&k, arch)?,
-            embed_scale: if arch.is_gemma() {
-                (n_embd as f32).sqrt()
+            rope_attn_factor: k.float("rope.scaling.attn_factor")?.unwrap_or(1.0),
+            original_context: original_context(&k, n_ctx_train)?,
+            window: window(&k, arch, n_layers)?,
+            embed_scale: if arch.sqrt_embed {
+                embed
             } else {
-                1.0
+                float("embedding_scale", embed)?
+            },
+            residual_scale: float("residual_scale", residual)?,
+            logit_scale: match arch.logit_scale {
+                LogitScale::None => 1.0,
+                LogitScale::Times => logit,
+                LogitScale::Over => 1.0 / logit,
             },
             // The 27B models scale by the width of a head in the residual stream; files do not say so.
-            attn_scale: match (arch, n_layers) {
-                (Arch::Gemma2, 46) | (Arch::Gemma3, 62) => {
-                    1.0 / ((n_embd / n_head).max(1) as f32).sqrt()
-                }
-                _ => 1.0 / (head_dim_k as f32).sqrt(),
+            attn_scale: match (arch.name, n_layers) {
+                ("gemma2", 46) | ("gemma3", 62) => 1.0 / ((n_embd / heads.n).max(1) as f32).sqrt(),
+                _ => float("attention.scale", 1.0 / (heads.dim_k as f32).sqrt())?,
             },
             // Files of Gemma 2 may leave its caps out; no other architecture here caps attention.
             attn_softcap: if gemma2 {
-                cap("attn_logit_softcapping", Some(50.0))?
+                cap("attn_logit_softcapping", 50.0)?
             } else {
                 None
             },
-            logit_softcap: cap("final_logit_softcapping", gemma2.then_some(30.0))?,
-            gate: if arch.is_gemma() {
-                GateAct::GeluTanh
-            } else {
-                GateAct::Silu
-            },
+            logit_softcap: cap("final_logit_softcapping", 30.0)?,
         })
     }
 
@@ -347,18 +291,135 @@ impl Hparams {
 
     /// The attention window of a layer, `None` where the layer sees everything.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
-        self.window
-            .filter(|w| !(layer + 1).is_multiple_of(w.pattern))
-            .map(|w| w.tokens)
+        let w = self.window.as_ref()?;
+        w.layers
+            .get(layer)
+            .is_some_and(|&has| has)
+            .then_some(w.tokens)
+    }
+
+    /// Whether a layer rotates its queries and keys.
+    pub fn rotates(&self, layer: usize) -> bool {
+        match self.arch.rope_layers {
+            _ if self.arch.rope.is_none() => false,
+            RopeLayers::All => true,
+            RopeLayers::AllButEvery(n) => !(layer + 1).is_multiple_of(n),
+            RopeLayers::Windowed => self.window.is_none() || self.layer_window(layer).is_some(),
+        }
+    }
+
+    /// Experts a token is sent to; 0 for a dense model.
+    pub fn n_expert_used(&self) -> usize {
+        self.experts.map_or(0, |e| e.n_used)
     }
 }
 
-fn window(k: &Keys<'_>, arch: Arch) -> Result<Option<Window>, ModelError> {
-    let default_pattern = match arch {
-        Arch::Gemma2 => 2,
-        Arch::Gemma3 => 6,
-        // Mistral's early files carry the key too; llama.cpp runs them with full attention.
-        _ => return Ok(None),
+struct Heads {
+    n: usize,
+    n_kv: usize,
+    dim_k: usize,
+    dim_v: usize,
+    rope_dims: usize,
+}
+
+impl Heads {
+    fn read(k: &Keys<'_>, n_embd: usize) -> Result<Self, ModelError> {
+        let n = k
+            .uniform("attention.head_count", 4096)?
+            .ok_or_else(|| ModelError::MissingKey {
+                key: k.key("attention.head_count"),
+            })?;
+        let n_kv = k.uniform("attention.head_count_kv", 4096)?.unwrap_or(n);
+        if !n.is_multiple_of(n_kv) {
+            return Err(ModelError::BadValue {
+                key: k.key("attention.head_count_kv"),
+                value: n_kv.to_string(),
+                expected: format!("a divisor of head_count {n}"),
+            });
+        }
+        let head_dim = |key: &str| match k.size(key, 4096)? {
+            Some(dim) => Ok(dim),
+            None if n_embd >= n => Ok(n_embd / n),
+            None => Err(ModelError::MissingKey { key: k.key(key) }),
+        };
+        let dim_k = head_dim("attention.key_length")?;
+        let dim_v = head_dim("attention.value_length")?;
+        let rope_dims = k.size("rope.dimension_count", 4096)?.unwrap_or(dim_k);
+        if rope_dims > dim_k || !rope_dims.is_multiple_of(2) {
+            return Err(ModelError::BadValue {
+                key: k.key("rope.dimension_count"),
+                value: rope_dims.to_string(),
+                expected: format!("an even number up to the head size {dim_k}"),
+            });
+        }
+        Ok(Self {
+            n,
+            n_kv,
+            dim_k,
+            dim_v,
+            rope_dims,
+        })
+    }
+}
+
+/// Multipliers of embeddings, block outputs and logits where the file names none.
+fn default_scales(arch: &Architecture, n_embd: usize, n_layers: usize) -> (f32, f32, f32) {
+    match arch.name {
+        // Older MiniCPM files leave them out; the values are those of its configuration.
+        "minicpm" => (12.0, 1.4 / (n_layers as f32).sqrt(), n_embd as f32 / 256.0),
+        _ if arch.sqrt_embed => ((n_embd as f32).sqrt(), 1.0, 1.0),
+        _ => (1.0, 1.0, 1.0),
+    }
+}
+
+fn blocks(k: &Keys<'_>, arch: &Architecture) -> Result<Blocks, ModelError> {
+    let sequential = k.gguf.bool(&k.key("use_parallel_residual"))? == Some(false);
+    Ok(match arch.blocks {
+        Blocks::Parallel if sequential => Blocks::Pre,
+        b => b,
+    })
+}
+
+fn experts(k: &Keys<'_>, arch: &Architecture) -> Result<Option<Experts>, ModelError> {
+    // llama.cpp writes the key with 0 into dense models too.
+    let key = k.key("expert_count");
+    let Some(n) = k.gguf.u64(&key)?.filter(|&n| n > 0) else {
+        return Ok(None);
+    };
+    let Some(mut routing) = arch.routing else {
+        return Err(ModelError::Unsupported {
+            what: format!("experts in architecture '{}'", arch.name),
+        });
+    };
+    let n = match usize::try_from(n) {
+        Ok(n) if n <= MAX_EXPERTS => n,
+        _ => {
+            return Err(ModelError::BadValue {
+                key,
+                value: n.to_string(),
+                expected: format!("1 to {MAX_EXPERTS}"),
+            });
+        }
+    };
+    if let Some(normalise) = k.gguf.bool(&k.key("expert_weights_norm"))? {
+        routing.normalise = normalise;
+    }
+    Ok(Some(Experts {
+        n,
+        n_used: k.required("expert_used_count", n)?,
+        routing,
+        scale: k.float("expert_weights_scale")?.map_or(1.0, |v| v as f32),
+    }))
+}
+
+fn window(
+    k: &Keys<'_>,
+    arch: &Architecture,
+    n_layers: usize,
+) -> Result<Option<Window>, ModelError> {
+    // Mistral's and Phi 3's files carry the key too; llama.cpp runs them with full attention.
+    let Some(default_pattern) = arch.window_pattern else {
+        return Ok(None);
     };
     // 0 says that there is none.
     if k.gguf.u64(&k.key("attention.sliding_window"))? == Some(0) {
@@ -367,14 +428,40 @@ fn window(k: &Keys<'_>, arch: Arch) -> Result<Option<Window>, ModelError> {
     let Some(tokens) = k.size("attention.sliding_window", 1 << 30)? else {
         return Ok(None);
     };
+    let key = k.key("attention.sliding_window_pattern");
+    let layers = match k.gguf.get(&key) {
+        Some(Value::Array(_)) => {
+            let layers = k.gguf.bools(&key)?.unwrap_or_default();
+            if layers.len() < n_layers {
+                return Err(ModelError::BadValue {
+                    key,
+                    value: format!("{} entries", layers.len()),
+                    expected: format!("one for each of {n_layers} layers"),
+                });
+            }
+            layers
+        }
+        _ => {
+            let pattern = k
+                .size("attention.sliding_window_pattern", MAX_LAYERS)?
+                .unwrap_or(default_pattern);
+            (1..=n_layers).map(|l| !l.is_multiple_of(pattern)).collect()
+        }
+    };
+    let base = k.float("rope.freq_base_swa")?;
     Ok(Some(Window {
         tokens,
-        pattern: default_pattern,
-        rope_base: match arch {
-            Arch::Gemma3 => k.float("rope.freq_base_swa")?.unwrap_or(10_000.0),
-            _ => k.float("rope.freq_base")?.unwrap_or(10_000.0),
+        layers,
+        rope_base: match arch.name {
+            "gemma3" => base.unwrap_or(10_000.0),
+            _ => base.or(k.float("rope.freq_base")?).unwrap_or(10_000.0),
         },
     }))
+}
+
+fn original_context(k: &Keys<'_>, n_ctx_train: usize) -> Result<usize, ModelError> {
+    let stated = k.size("rope.scaling.original_context_length", 1 << 30)?;
+    Ok(stated.unwrap_or(n_ctx_train))
 }
 
 fn rope_scaling(k: &Keys<'_>, n_ctx_train: usize) -> Result<RopeScaling, ModelError> {
@@ -387,19 +474,17 @@ fn rope_scaling(k: &Keys<'_>, n_ctx_train: usize) -> Result<RopeScaling, ModelEr
     let kind = k.gguf.str(&key)?.unwrap_or("linear");
     match kind {
         "none" => Ok(RopeScaling::None),
-        "linear" if factor == 1.0 => Ok(RopeScaling::None),
-        "linear" => Ok(RopeScaling::Linear { factor }),
+        // What else longrope does is in the file's factors, one a frequency.
+        "linear" | "longrope" if factor == 1.0 => Ok(RopeScaling::None),
+        "linear" | "longrope" => Ok(RopeScaling::Linear { factor }),
         "yarn" => Ok(RopeScaling::Yarn {
             factor,
-            original_context: k
-                .size("rope.scaling.original_context_length", 1 << 30)?
-                .unwrap_or(n_ctx_train) as f64,
-            attn_factor: k.float("rope.scaling.attn_factor")?.unwrap_or(1.0),
+            original_context: original_context(k, n_ctx_train)? as f64,
             beta_fast: k.float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
             beta_slow: k.float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
         }),
         other => Err(ModelError::Unsupported {
-            what: format!("rope scaling type '{other}' ({key}; can: none, linear, yarn)"),
+            what: format!("rope scaling type '{other}' ({key}; can: none, linear, yarn, longrope)"),
         }),
     }
 }

@@ -1,5 +1,6 @@
 //! Names and sizes that describe a model file.
 
+use super::Matrix;
 use super::Model;
 use super::plan::Op;
 use crate::gguf::{GgmlType, Gguf};
@@ -95,7 +96,8 @@ fn file_type_name(id: u32) -> Option<&'static str> {
     })
 }
 
-/// Bytes of weights read to make one token: every matrix once, one row of the embedding, norms and biases.
+/// Bytes of weights read to make one token: every matrix once, of experts as many as a token uses, one row of the embedding,
+/// norms and biases.
 pub fn weight_bytes_per_token(model: &Model) -> u64 {
     let vector = |v: &[f32]| 4 * v.len() as u64;
     model
@@ -103,9 +105,17 @@ pub fn weight_bytes_per_token(model: &Model) -> u64 {
         .bricks
         .iter()
         .map(|b| match &b.op {
-            Op::Embed { table, .. } => table.row_bytes as u64,
+            Op::Embed {
+                table, positions, ..
+            } => (table.row_bytes + positions.as_ref().map_or(0, |p| p.row_bytes)) as u64,
             Op::MatMul { w, bias, .. } => w.bytes() + bias.as_deref().map_or(0, vector),
-            Op::Norm { weight, .. } => vector(weight),
+            Op::ExpertMatMul { w, bias, .. } => {
+                let used = model.hparams.n_expert_used().min(w.len());
+                let each = w.first().map_or(0, Matrix::bytes);
+                let biases = bias.as_deref().map_or(0, vector) / w.len().max(1) as u64;
+                used as u64 * (each + biases)
+            }
+            Op::Norm { weight, bias, .. } => vector(weight) + bias.as_deref().map_or(0, vector),
             Op::QkNorm { q, k } => vector(q) + vector(k),
             _ => 0,
         })

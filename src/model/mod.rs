@@ -1,17 +1,20 @@
 //! Hyperparameters per architecture, weights, and the list of bricks a layer is made of.
 
+pub mod arch;
 pub mod brick;
 mod hparams;
 mod info;
+mod layout;
 mod plan;
 mod rope;
 mod weights;
 pub mod work;
 
-pub use hparams::{Arch, GateAct, Hparams, RopeScaling, RopeStyle, Window};
+pub use arch::{Act, Architecture, RopeStyle};
+pub use hparams::{Experts, Hparams, RopeScaling, Window};
 pub use info::{ModelInfo, quantisation_name, weight_bytes_per_token};
-pub use plan::{Brick, Buf, Op, Plan, Q8_BLOCK};
-pub use rope::RopeTable;
+pub use plan::{Brick, Buf, Op, Plan, Q8_BLOCK, SharedExpert};
+pub use rope::{ContextRope, RopeTable};
 pub use weights::{Matrix, Vector};
 
 use crate::gguf::{Gguf, GgufError};
@@ -102,12 +105,22 @@ impl Model {
     /// See [`ModelError`]: nothing is read from a tensor before its shape and type have been checked.
     pub fn new(gguf: Arc<Gguf>) -> Result<Self, ModelError> {
         let hparams = Hparams::from_gguf(&gguf)?;
-        let (plan, n_vocab) = plan::build(&gguf, &hparams)?;
+        let (plan, n_vocab) = layout::build(&gguf, &hparams)?;
         Ok(Self {
             gguf,
             hparams,
             plan,
             n_vocab,
+        })
+    }
+
+    /// The longest context that can run: as many tokens as there are learned positions; `None` where positions are rotations.
+    pub fn max_context(&self) -> Option<usize> {
+        self.plan.bricks.iter().find_map(|b| match &b.op {
+            Op::Embed {
+                positions: Some(p), ..
+            } => Some(p.rows),
+            _ => None,
         })
     }
 
@@ -118,6 +131,8 @@ impl Model {
 
     /// The bytes of a matrix, as stored.
     pub fn bytes(&self, matrix: &Matrix) -> &[u8] {
-        self.gguf.data(&self.gguf.tensors()[matrix.tensor])
+        let tensor = self.gguf.data(&self.gguf.tensors()[matrix.tensor]);
+        let first = matrix.first * matrix.row_bytes;
+        &tensor[first..first + matrix.rows * matrix.row_bytes]
     }
 }

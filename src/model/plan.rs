@@ -1,22 +1,34 @@
 //! The forward pass as data: a list of bricks. A new architecture is a new list, not a new forward pass.
 
-use super::ModelError;
+use super::arch::{Act, Routing};
 use super::brick::BrickId;
-use super::hparams::{Arch, GateAct, Hparams, RopeScaling};
-use super::rope::RopeTable;
-use super::weights::{Matrix, Vector, Weights};
-use crate::gguf::Gguf;
+use super::rope::ContextRope;
+use super::weights::{Matrix, Vector};
+use std::sync::Arc;
 
 /// Elements of a block of int8 activations.
 pub const Q8_BLOCK: usize = 32;
 
-/// A buffer of activations, one column a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Buf {
+macro_rules! bufs {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A buffer of activations, one column a token, or of those whose comment says so one a pair of token and expert.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Buf { $($(#[$doc])* $name,)* }
+
+        impl Buf {
+            /// Every buffer.
+            pub const ALL: &'static [Buf] = &[$(Buf::$name,)*];
+        }
+    };
+}
+
+bufs! {
     /// Residual stream, `n_embd`.
     X,
-    /// Normed input of a block, `n_embd`.
+    /// Input of a block, `n_embd`.
     Normed,
+    /// Input of a feed-forward block that stands beside attention and has a norm of its own, `n_embd`.
+    FfnNormed,
     /// Queries.
     Q,
     /// Keys.
@@ -33,23 +45,60 @@ pub enum Buf {
     Gate,
     /// Up projection, `n_ff`.
     Up,
-    /// Gated activation, `n_ff`.
+    /// Activation of the feed-forward block, `n_ff`.
     Act,
-    /// Logits, `n_vocab`; only of the tokens whose logits are wanted.
+    /// Logits of experts.
+    Router,
+    /// Inputs in the order of their experts, `n_embd`; a column a pair.
+    ExpertIn,
+    /// Gate projection of experts; a column a pair.
+    ExpertGate,
+    /// Up projection of experts; a column a pair.
+    ExpertUp,
+    /// Activation of experts; a column a pair.
+    ExpertAct,
+    /// Output of experts, `n_embd`; a column a pair.
+    ExpertOut,
+    /// Logits; only of the tokens whose logits are wanted.
     Logits,
+}
+
+impl Buf {
+    /// Whether it has a column for each pair of token and expert.
+    pub fn is_paired(self) -> bool {
+        use Buf::{ExpertAct, ExpertGate, ExpertIn, ExpertOut, ExpertUp};
+        matches!(
+            self,
+            ExpertIn | ExpertGate | ExpertUp | ExpertAct | ExpertOut
+        )
+    }
+}
+
+/// How the output of experts that every token is sent to takes part.
+#[derive(Debug, Clone)]
+pub enum SharedExpert {
+    /// There is none.
+    None,
+    /// It is added.
+    Added,
+    /// It is multiplied by the sigmoid of its input's product with this vector, and added (Qwen2 MoE).
+    Gated(Vector),
 }
 
 /// What a brick computes.
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// `X = table[token] * scale`.
+    /// `X = table[token] * scale`, plus the row of the position where positions are learned.
     Embed {
         /// Token embeddings, `n_vocab` x `n_embd`.
         table: Matrix,
         /// Multiplier.
         scale: f32,
+        /// Position embeddings, `n_ctx` x `n_embd`.
+        positions: Option<Matrix>,
     },
-    /// RMS norm, <https://arxiv.org/abs/1910.07467>.
+    /// A norm: with a bias LayerNorm, <https://arxiv.org/abs/1607.06450>; without RMS norm,
+    /// <https://arxiv.org/abs/1910.07467>.
     Norm {
         /// Input.
         src: Buf,
@@ -57,6 +106,15 @@ pub enum Op {
         dst: Buf,
         /// Weight, as long as a column.
         weight: Vector,
+        /// Bias of a LayerNorm, as long as a column; zeros where the file has none.
+        bias: Option<Vector>,
+    },
+    /// `dst = src`: the input of a block without a norm, in the form that its mat-muls want.
+    Copy {
+        /// Input.
+        src: Buf,
+        /// Output.
+        dst: Buf,
     },
     /// `dst = w src + bias`.
     MatMul {
@@ -69,11 +127,12 @@ pub enum Op {
         /// Output.
         dst: Buf,
     },
-    /// RMS norm of every query and key head.
+    /// RMS norm of queries and keys: of every head where the weights are as long as a head, else of all heads of a token
+    /// together.
     QkNorm {
-        /// Weight of query heads, `head_dim_k`.
+        /// Weight of queries.
         q: Vector,
-        /// Weight of key heads, `head_dim_k`.
+        /// Weight of keys.
         k: Vector,
     },
     /// Rotary embedding of queries and keys, with table `Plan::ropes[table]`.
@@ -87,18 +146,62 @@ pub enum Op {
     Attend {
         /// Visible tokens, own position included; `None`: all.
         window: Option<usize>,
+        /// A logit for every head that takes part in the softmax and adds nothing.
+        sinks: Option<Vector>,
     },
     /// The int8 form of [`Buf::Heads`], where heads are not whole blocks of it and so cannot write it themselves.
     QuantiseHeads,
-    /// `Act = act(Gate) * Up`.
-    Gate {
+    /// `dst = act(gate) * up`, or `act(gate)` without an up projection.
+    Activate {
         /// Activation.
-        act: GateAct,
+        act: Act,
+        /// What is activated.
+        gate: Buf,
+        /// What it is multiplied with.
+        up: Option<Buf>,
+        /// Output.
+        dst: Buf,
+        /// Elements of a column.
+        n: usize,
     },
-    /// `X += src`.
+    /// Chooses the experts of every token by [`Buf::Router`] and orders the pairs of token and expert by expert.
+    Route {
+        /// How.
+        routing: Routing,
+        /// Added to what experts are chosen by, not to their weights.
+        bias: Option<Vector>,
+        /// Multiplier of the weights.
+        scale: f32,
+    },
+    /// [`Buf::ExpertIn`] of every pair is `src` of its token.
+    Dispatch {
+        /// Input.
+        src: Buf,
+    },
+    /// `dst = w[expert] src + bias[expert]` for every pair.
+    ExpertMatMul {
+        /// Weights of every expert; equal shapes.
+        w: Arc<[Matrix]>,
+        /// Biases of all experts, one after the other.
+        bias: Option<Vector>,
+        /// Input.
+        src: Buf,
+        /// Output.
+        dst: Buf,
+    },
+    /// `Out` = the shared expert's part (already in `Out`) + the sum of [`Buf::ExpertOut`] by the experts' weights.
+    Combine {
+        /// How the shared expert takes part.
+        shared: SharedExpert,
+        /// Input of the block.
+        src: Buf,
+    },
+    /// `X += src * scale`.
     Residual {
         /// What is added.
         src: Buf,
+        /// Multiplier.
+        scale: f32,
     },
 }
 
@@ -121,209 +224,28 @@ pub struct Plan {
     /// In the order they run: embedding, layers, head.
     pub bricks: Vec<Brick>,
     /// Rotary tables that [`Op::Rope`] refers to.
-    pub ropes: Vec<RopeTable>,
+    pub ropes: Vec<ContextRope>,
+    /// Elements of a column of every buffer, by its place in [`Buf::ALL`]; 0 where no brick uses it.
+    pub dims: [usize; Buf::ALL.len()],
     /// Index of the first brick of every layer, and at the end that of the head.
     pub layer_starts: Vec<usize>,
 }
 
-struct Builder<'a> {
-    w: Weights<'a>,
-    hp: &'a Hparams,
-    bricks: Vec<Brick>,
-    layer: Option<usize>,
-}
-
-impl Builder<'_> {
-    fn push(&mut self, id: BrickId, op: Op, barrier: bool) {
-        self.bricks.push(Brick {
-            id,
-            layer: self.layer,
-            op,
-            barrier,
-        });
+impl Plan {
+    /// Elements of a column of a buffer; 0 where no brick uses it.
+    pub fn dim(&self, buf: Buf) -> usize {
+        self.dims[buf as usize]
     }
 
-    fn name(&self, tensor: &str) -> String {
-        match self.layer {
-            Some(l) => format!("blk.{l}.{tensor}"),
-            None => tensor.into(),
-        }
+    /// Every matrix that [`Op::MatMul`] and [`Op::ExpertMatMul`] multiply with, and its input.
+    pub fn matrices(&self) -> impl Iterator<Item = (&Matrix, Buf)> {
+        self.bricks.iter().flat_map(|b| {
+            let (w, src) = match &b.op {
+                Op::MatMul { w, src, .. } => (std::slice::from_ref(w), *src),
+                Op::ExpertMatMul { w, src, .. } => (&w[..], *src),
+                _ => (&[][..], Buf::X),
+            };
+            w.iter().map(move |w| (w, src))
+        })
     }
-
-    /// Norms and residual additions split the work by token in the same way: no thread waits between them, only before
-    /// a mat-mul reads what a norm into [`Buf::Normed`] wrote.
-    fn norm(&mut self, id: BrickId, tensor: &str, src: Buf, dst: Buf) -> Result<(), ModelError> {
-        let weight = self
-            .w
-            .vector(&self.name(&format!("{tensor}.weight")), self.hp.n_embd)?;
-        self.push(id, Op::Norm { src, dst, weight }, dst == Buf::Normed);
-        Ok(())
-    }
-
-    fn matmul(
-        &mut self,
-        id: BrickId,
-        tensor: &str,
-        (src, k): (Buf, usize),
-        (dst, rows): (Buf, usize),
-        barrier: bool,
-    ) -> Result<(), ModelError> {
-        let w = self
-            .w
-            .matrix(&self.name(&format!("{tensor}.weight")), k, Some(rows))?;
-        let bias = self
-            .w
-            .optional_vector(&self.name(&format!("{tensor}.bias")), rows)?;
-        self.push(id, Op::MatMul { w, bias, src, dst }, barrier);
-        Ok(())
-    }
-
-    /// The norm behind a block, where the architecture has one; returns where the block's output then is.
-    fn post_norm(&mut self, id: BrickId, tensor: &str) -> Result<Buf, ModelError> {
-        if !matches!(self.hp.arch, Arch::Gemma2 | Arch::Gemma3) {
-            return Ok(Buf::Out);
-        }
-        self.norm(id, tensor, Buf::Out, Buf::PostNormed)?;
-        Ok(Buf::PostNormed)
-    }
-
-    fn attention(&mut self, layer: usize, rope: usize) -> Result<(), ModelError> {
-        let hp = self.hp;
-        self.norm(BrickId::AttnNorm, "attn_norm", Buf::X, Buf::Normed)?;
-        let input = (Buf::Normed, hp.n_embd);
-        self.matmul(BrickId::QProj, "attn_q", input, (Buf::Q, hp.q_dim()), false)?;
-        self.matmul(BrickId::KProj, "attn_k", input, (Buf::K, hp.k_dim()), false)?;
-        self.matmul(BrickId::VProj, "attn_v", input, (Buf::V, hp.v_dim()), true)?;
-        if matches!(hp.arch, Arch::Qwen3 | Arch::Gemma3) {
-            let q = self
-                .w
-                .vector(&self.name("attn_q_norm.weight"), hp.head_dim_k)?;
-            let k = self
-                .w
-                .vector(&self.name("attn_k_norm.weight"), hp.head_dim_k)?;
-            self.push(BrickId::QkNorm, Op::QkNorm { q, k }, false);
-        }
-        // Norm, rotation and cache write split the work by head in the same way, so no thread waits between them.
-        self.push(BrickId::Rope, Op::Rope { table: rope }, false);
-        self.push(BrickId::KvWrite, Op::KvWrite, true);
-        self.push(
-            BrickId::Attention,
-            Op::Attend {
-                window: hp.layer_window(layer),
-            },
-            true,
-        );
-        if !hp.head_dim_v.is_multiple_of(Q8_BLOCK) {
-            self.push(BrickId::Attention, Op::QuantiseHeads, true);
-        }
-        self.matmul(
-            BrickId::OProj,
-            "attn_output",
-            (Buf::Heads, hp.attn_dim()),
-            (Buf::Out, hp.n_embd),
-            true,
-        )?;
-        let src = self.post_norm(BrickId::AttnPostNorm, "post_attention_norm")?;
-        self.push(BrickId::AttnResidual, Op::Residual { src }, false);
-        Ok(())
-    }
-
-    fn feed_forward(&mut self) -> Result<(), ModelError> {
-        let hp = self.hp;
-        self.norm(BrickId::FfnNorm, "ffn_norm", Buf::X, Buf::Normed)?;
-        let input = (Buf::Normed, hp.n_embd);
-        self.matmul(
-            BrickId::GateProj,
-            "ffn_gate",
-            input,
-            (Buf::Gate, hp.n_ff),
-            false,
-        )?;
-        self.matmul(BrickId::UpProj, "ffn_up", input, (Buf::Up, hp.n_ff), true)?;
-        self.push(BrickId::Activation, Op::Gate { act: hp.gate }, true);
-        self.matmul(
-            BrickId::DownProj,
-            "ffn_down",
-            (Buf::Act, hp.n_ff),
-            (Buf::Out, hp.n_embd),
-            true,
-        )?;
-        let src = self.post_norm(BrickId::FfnPostNorm, "post_ffw_norm")?;
-        // The head takes its tokens in another split than the layers.
-        let last = self.layer == Some(hp.n_layers - 1);
-        self.push(BrickId::FfnResidual, Op::Residual { src }, last);
-        Ok(())
-    }
-}
-
-/// Lays out the forward pass; returns it with the vocabulary size.
-pub(super) fn build(gguf: &Gguf, hp: &Hparams) -> Result<(Plan, usize), ModelError> {
-    let w = Weights { gguf };
-    let factors = w.optional_vector("rope_freqs.weight", hp.rope_dims / 2)?;
-    let mut ropes = vec![RopeTable::new(
-        hp.rope_dims,
-        hp.rope_base,
-        hp.rope_scaling,
-        factors.as_deref(),
-    )];
-    if let Some(window) = hp.window {
-        // Windowed layers of Gemma 3 keep the plain base: positions in a window never exceed training.
-        let scaling = match hp.arch {
-            Arch::Gemma3 => RopeScaling::None,
-            _ => hp.rope_scaling,
-        };
-        ropes.push(RopeTable::new(
-            hp.rope_dims,
-            window.rope_base,
-            scaling,
-            factors.as_deref(),
-        ));
-    }
-
-    let table = w.matrix("token_embd.weight", hp.n_embd, None)?;
-    let n_vocab = table.rows;
-    let mut b = Builder {
-        w,
-        hp,
-        bricks: Vec::new(),
-        layer: None,
-    };
-    b.push(
-        BrickId::Embed,
-        Op::Embed {
-            table,
-            scale: hp.embed_scale,
-        },
-        true,
-    );
-    let mut layer_starts = Vec::with_capacity(hp.n_layers + 1);
-    for layer in 0..hp.n_layers {
-        b.layer = Some(layer);
-        layer_starts.push(b.bricks.len());
-        let rope = usize::from(hp.layer_window(layer).is_some());
-        b.attention(layer, rope)?;
-        b.feed_forward()?;
-    }
-    b.layer = None;
-    layer_starts.push(b.bricks.len());
-    b.norm(BrickId::FinalNorm, "output_norm", Buf::X, Buf::Normed)?;
-    // Tied embeddings: the head is the embedding table.
-    let head = if b.w.has("output.weight") {
-        "output"
-    } else {
-        "token_embd"
-    };
-    b.matmul(
-        BrickId::LmHead,
-        head,
-        (Buf::Normed, hp.n_embd),
-        (Buf::Logits, n_vocab),
-        true,
-    )?;
-    let plan = Plan {
-        bricks: b.bricks,
-        ropes,
-        layer_starts,
-    };
-    Ok((plan, n_vocab))
 }

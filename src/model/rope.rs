@@ -1,6 +1,6 @@
 //! Rotary frequencies: one angle per pair of elements and unit of position.
 
-use super::hparams::RopeScaling;
+use super::RopeScaling;
 use std::f64::consts::PI;
 
 /// Rotary embedding of one kind of layer.
@@ -17,9 +17,16 @@ impl RopeTable {
     ///
     /// `factors` are the file's `rope_freqs` divisors (Llama 3), one a pair. The mixture of YaRN follows
     /// <https://arxiv.org/abs/2309.00071>, section 3.2, its temperature section 3.4.
-    pub fn new(dims: usize, base: f64, scaling: RopeScaling, factors: Option<&[f32]>) -> Self {
+    /// `attn_factor` multiplies the temperature.
+    pub fn new(
+        dims: usize,
+        base: f64,
+        scaling: RopeScaling,
+        attn_factor: f64,
+        factors: Option<&[f32]>,
+    ) -> Self {
         let half = dims / 2;
-        let mut magnitude = 1.0;
+        let mut magnitude = attn_factor;
         let extrapolated = (0..half).map(|i| {
             let divisor = factors
                 .and_then(|f| f.get(i))
@@ -32,11 +39,10 @@ impl RopeTable {
             RopeScaling::Yarn {
                 factor,
                 original_context,
-                attn_factor,
                 beta_fast,
                 beta_slow,
             } => {
-                magnitude = attn_factor * (1.0 + 0.1 * factor.ln());
+                magnitude *= 1.0 + 0.1 * factor.ln();
                 let correction = |beta: f64| {
                     dims as f64 * (original_context / (beta * 2.0 * PI)).ln() / (2.0 * base.ln())
                 };
@@ -67,13 +73,44 @@ impl RopeTable {
     }
 }
 
+/// A rotary table that may depend on how long the context is (Phi 3's longrope).
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextRope {
+    /// Context length, tokens, above which `long` holds.
+    pub original_context: usize,
+    /// For contexts up to that, or for all.
+    pub short: RopeTable,
+    /// For longer contexts.
+    pub long: Option<RopeTable>,
+}
+
+impl ContextRope {
+    /// The same for every context.
+    pub fn plain(table: RopeTable) -> Self {
+        Self {
+            original_context: 0,
+            short: table,
+            long: None,
+        }
+    }
+
+    /// The table for a context of `n_ctx` tokens; as llama.cpp, by the length allocated, so that a cache stays valid while
+    /// it fills.
+    pub fn for_context(&self, n_ctx: usize) -> &RopeTable {
+        match &self.long {
+            Some(long) if n_ctx > self.original_context => long,
+            _ => &self.short,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn plain_frequencies_are_powers_of_the_base() {
-        let t = RopeTable::new(4, 100.0, RopeScaling::None, None);
+        let t = RopeTable::new(4, 100.0, RopeScaling::None, 1.0, None);
         assert_eq!(t.inv_freq.len(), 2);
         assert!((t.inv_freq[0] - 1.0).abs() < 1e-12);
         assert!((t.inv_freq[1] - 0.1).abs() < 1e-12);
@@ -88,6 +125,7 @@ mod tests {
             4,
             100.0,
             RopeScaling::Linear { factor: 4.0 },
+            1.0,
             Some(&[1.0, 2.0]),
         );
         assert!((t.inv_freq[0] - 0.25).abs() < 1e-12);
@@ -99,12 +137,11 @@ mod tests {
         let yarn = RopeScaling::Yarn {
             factor: 4.0,
             original_context: 128.0,
-            attn_factor: 1.0,
             beta_fast: 32.0,
             beta_slow: 1.0,
         };
-        let plain = RopeTable::new(64, 10_000.0, RopeScaling::None, None);
-        let t = RopeTable::new(64, 10_000.0, yarn, None);
+        let plain = RopeTable::new(64, 10_000.0, RopeScaling::None, 1.0, None);
+        let t = RopeTable::new(64, 10_000.0, yarn, 1.0, None);
         assert!((t.inv_freq[0] - plain.inv_freq[0]).abs() < 1e-12);
         assert!((t.inv_freq[31] - plain.inv_freq[31] / 4.0).abs() < 1e-12);
         assert!((t.magnitude - (1.0 + 0.1 * 4f64.ln())).abs() < 1e-12);

@@ -2,6 +2,7 @@
 
 use super::hparams::Hparams;
 use super::plan::{Brick, Buf, Op};
+use super::weights::Matrix;
 
 /// Work of one call, all threads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +26,8 @@ pub struct StepShape {
     pub logit_rows: usize,
     /// Bytes of a kv cache element.
     pub kv_bytes: usize,
+    /// Experts of the layer that any token was sent to, where that is known: read by the experts' mat-muls.
+    pub active_experts: Option<usize>,
 }
 
 const F32: u64 = 4;
@@ -32,7 +35,7 @@ const F32: u64 = 4;
 impl Brick {
     /// The work of this brick in a step.
     pub fn work(&self, hp: &Hparams, s: &StepShape) -> Work {
-        let t = self.columns(s) as u64;
+        let t = self.columns(hp, s) as u64;
         let (qd, kd, vd) = (hp.q_dim() as u64, hp.k_dim() as u64, hp.v_dim() as u64);
         match &self.op {
             Op::Embed { table, .. } => {
@@ -43,12 +46,21 @@ impl Brick {
                     flops: n,
                 }
             }
-            Op::Norm { weight, .. } => {
+            Op::Norm { weight, bias, .. } => {
                 let n = t * weight.len() as u64;
+                let vectors = 1 + u64::from(bias.is_some());
                 Work {
                     elements: n,
-                    bytes: 2 * n * F32 + weight.len() as u64 * F32,
-                    flops: 4 * n,
+                    bytes: 2 * n * F32 + vectors * weight.len() as u64 * F32,
+                    flops: (3 + vectors) * n,
+                }
+            }
+            Op::Copy { .. } | Op::Dispatch { .. } => {
+                let n = t * hp.n_embd as u64;
+                Work {
+                    elements: n,
+                    bytes: 2 * n * F32,
+                    flops: 0,
                 }
             }
             Op::MatMul { w, .. } => Work {
@@ -56,6 +68,33 @@ impl Brick {
                 bytes: w.bytes() + t * (w.rows + w.k) as u64 * F32,
                 flops: 2 * t * w.rows as u64 * w.k as u64,
             },
+            Op::ExpertMatMul { w, .. } => {
+                let (rows, k) = w.first().map_or((0, 0), |w| (w.rows as u64, w.k as u64));
+                let read = s.active_experts.unwrap_or((t as usize).min(w.len()));
+                Work {
+                    elements: t * rows,
+                    bytes: w.iter().take(read).map(Matrix::bytes).sum::<u64>()
+                        + t * (rows + k) * F32,
+                    flops: 2 * t * rows * k,
+                }
+            }
+            Op::Route { .. } => {
+                let n = t * hp.experts.map_or(0, |e| e.n as u64);
+                Work {
+                    elements: n,
+                    bytes: n * F32 + t * hp.n_expert_used() as u64 * 2 * F32,
+                    flops: 3 * n,
+                }
+            }
+            Op::Combine { .. } => {
+                let n = t * hp.n_embd as u64;
+                let used = hp.n_expert_used() as u64;
+                Work {
+                    elements: n,
+                    bytes: (used + 2) * n * F32,
+                    flops: 2 * used * n,
+                }
+            }
             Op::QkNorm { q, k } => Work {
                 elements: t * (qd + kd),
                 bytes: 2 * t * (qd + kd) * F32 + (q.len() + k.len()) as u64 * F32,
@@ -71,7 +110,7 @@ impl Brick {
                 bytes: t * (kd + vd) * (F32 + s.kv_bytes as u64),
                 flops: 0,
             },
-            Op::Attend { window } => attend_work(hp, s, *window),
+            Op::Attend { window, .. } => attend_work(hp, s, *window),
             Op::QuantiseHeads => {
                 let n = t * hp.attn_dim() as u64;
                 Work {
@@ -80,12 +119,13 @@ impl Brick {
                     flops: 2 * n,
                 }
             }
-            Op::Gate { .. } => {
-                let n = t * hp.n_ff as u64;
+            Op::Activate { n, up, .. } => {
+                let n = t * *n as u64;
+                let gated = u64::from(up.is_some());
                 Work {
                     elements: n,
-                    bytes: 3 * n * F32,
-                    flops: 6 * n,
+                    bytes: (2 + gated) * n * F32,
+                    flops: (5 + gated) * n,
                 }
             }
             Op::Residual { .. } => {
@@ -99,8 +139,8 @@ impl Brick {
         }
     }
 
-    /// Columns this brick computes: the head only those whose logits are wanted.
-    pub fn columns(&self, s: &StepShape) -> usize {
+    /// Columns this brick computes: the head only those whose logits are wanted, experts one a pair of token and expert.
+    pub fn columns(&self, hp: &Hparams, s: &StepShape) -> usize {
         match &self.op {
             Op::MatMul {
                 dst: Buf::Logits, ..
@@ -108,6 +148,8 @@ impl Brick {
             Op::Norm {
                 dst: Buf::Normed, ..
             } if self.layer.is_none() => s.logit_rows,
+            Op::ExpertMatMul { .. } | Op::Dispatch { .. } => s.tokens * hp.n_expert_used(),
+            Op::Activate { dst, .. } if dst.is_paired() => s.tokens * hp.n_expert_used(),
             _ => s.tokens,
         }
     }

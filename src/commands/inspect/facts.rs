@@ -7,7 +7,7 @@ use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::engine::cpu::{KernelSet, mat_kernel};
 use cbtop::engine::{Config, EngineError};
 use cbtop::gguf::{Array, GgmlType, Gguf, Value};
-use cbtop::model::{Hparams, Model, Op, quantisation_name, weight_bytes_per_token};
+use cbtop::model::{Hparams, Model, quantisation_name, weight_bytes_per_token};
 use cbtop::profiler::os;
 use cbtop::session::LoadError;
 use cbtop::tokenizer::Tokenizer;
@@ -58,6 +58,13 @@ pub(super) struct Facts {
     pub tensors: Vec<Tensor>,
 }
 
+/// Experts of a layer, and how many of them a token uses.
+#[derive(Debug, Serialize)]
+pub(super) struct ExpertCount {
+    pub n: usize,
+    pub used: usize,
+}
+
 /// Sizes of a network.
 #[derive(Debug, Serialize)]
 pub(super) struct Shape {
@@ -67,7 +74,8 @@ pub(super) struct Shape {
     pub kv_heads: usize,
     pub key_dim: usize,
     pub value_dim: usize,
-    pub feed_forward: usize,
+    pub feed_forward: Option<usize>,
+    pub experts: Option<ExpertCount>,
     pub trained_context: usize,
     /// Tokens that a windowed layer sees.
     pub window: Option<usize>,
@@ -233,10 +241,11 @@ fn judge(gguf: &Arc<Gguf>) -> (Vec<String>, Option<usize>, Option<Model>) {
 
 fn without_kernels(model: &Model) -> Option<String> {
     let set = KernelSet::best();
-    let missing = model.plan.bricks.iter().find_map(|b| match &b.op {
-        Op::MatMul { w, .. } if mat_kernel(set, w.ty).is_none() => Some(w.ty),
-        _ => None,
-    })?;
+    let (missing, _) = model
+        .plan
+        .matrices()
+        .find(|(w, _)| mat_kernel(set, w.ty).is_none())?;
+    let missing = missing.ty;
     Some(format!("kernels '{set}' cannot multiply {missing} weights"))
 }
 
@@ -262,8 +271,12 @@ impl Shape {
             key_dim: hp.head_dim_k,
             value_dim: hp.head_dim_v,
             feed_forward: hp.n_ff,
+            experts: hp.experts.map(|e| ExpertCount {
+                n: e.n,
+                used: e.n_used,
+            }),
             trained_context: hp.n_ctx_train,
-            window: hp.window.map(|w| w.tokens),
+            window: hp.window.as_ref().map(|w| w.tokens),
         }
     }
 }

@@ -88,16 +88,21 @@ fn shape(s: &Shape) -> Vec<(&'static str, String)> {
     let window = s.window.map_or_else(String::new, |w| {
         format!(", sliding window {}", grouped(w as u64))
     });
+    let feed_forward = s.feed_forward.map_or(String::new(), |n| {
+        format!(", feed-forward {}", grouped(n as u64))
+    });
+    let experts = s.experts.as_ref().map_or(String::new(), |e| {
+        format!(", {} experts of which a token uses {}", e.n, e.used)
+    });
     vec![
         (
             "shape",
             format!(
-                "{} layers, width {}, {} query and {} key/value heads of {dims}, feed-forward {}",
+                "{} layers, width {}, {} query and {} key/value heads of {dims}{feed_forward}{experts}",
                 s.layers,
                 grouped(s.width as u64),
                 s.query_heads,
                 s.kv_heads,
-                grouped(s.feed_forward as u64)
             ),
         ),
         (

@@ -91,17 +91,18 @@ impl QActs {
             steps,
             floats,
         };
-        acts.set_shape(max_k, max_cols);
+        acts.set_shape(max_k, max_cols, max_cols);
         acts
     }
 
     /// Sets the column length and the number of columns; what was stored is no longer meaningful.
     ///
-    /// Up to seven columns get a scale for every 4 elements, more columns one for every 16.
+    /// `tokens` says how many tokens' worth of columns these are: up to seven get a scale for every 4 elements, more one for
+    /// every 16.
     ///
     /// # Panics
     /// When `k` is not a multiple of 32, or `cols` columns of `k` elements do not fit.
-    pub fn set_shape(&mut self, k: usize, cols: usize) {
+    pub fn set_shape(&mut self, k: usize, cols: usize, tokens: usize) {
         assert!(
             k.is_multiple_of(32),
             "column length {k} is not whole blocks"
@@ -114,7 +115,7 @@ impl QActs {
             self.capacity
         );
         (self.k, self.cols, self.stride) = (k, cols, stride);
-        self.fine = cols < FINE_BELOW;
+        self.fine = tokens < FINE_BELOW;
     }
 
     /// Elements in a column.

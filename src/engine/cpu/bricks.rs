@@ -5,17 +5,17 @@ use super::buffers::share;
 use super::exec::{Executor, StepInput};
 use super::kv::{KvCache, Planes};
 use super::pool::Barrier;
-use super::{Acts, Input, MatCall};
+use super::{Acts, FloatOps, Input, MatCall};
 use crate::engine::config::Schedule;
 use crate::engine::{NO_LAYER, Observer};
 use crate::model::work::StepShape;
-use crate::model::{Brick, Buf, GateAct, Hparams, Matrix, Model, Op, Plan, Q8_BLOCK, RopeStyle};
+use crate::model::{Act, Brick, Buf, Hparams, Matrix, Model, Op, Plan, Q8_BLOCK, RopeStyle};
 use crate::quant;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Rows a thread takes at a time at least: a multiple of every kernel's row tile.
-const ROW_GRAIN: usize = 16;
+pub(super) const ROW_GRAIN: usize = 16;
 
 /// One dispatch, seen by every thread.
 pub(super) struct Job<'a> {
@@ -55,7 +55,14 @@ impl Job<'_> {
             let start = observer.start();
             self.run(i, brick, 0);
             let layer = brick.layer.map_or(NO_LAYER, |l| l as u16);
-            let end = observer.worked(start, brick.id, layer, brick.work(self.hp, &self.shape));
+            let shape = match brick.op {
+                Op::ExpertMatMul { .. } => StepShape {
+                    active_experts: Some(self.routes().active().len()),
+                    ..self.shape
+                },
+                _ => self.shape,
+            };
+            let end = observer.worked(start, brick.id, layer, brick.work(self.hp, &shape));
             if brick.barrier {
                 if !barrier.wait() {
                     return;
@@ -68,62 +75,141 @@ impl Job<'_> {
     /// This thread's share of a brick.
     fn run(&self, i: usize, brick: &Brick, tid: usize) {
         match &brick.op {
-            Op::Embed { table, scale } => self.embed(table, *scale, tid),
-            Op::Norm { src, dst, weight } => self.norm(brick, *src, *dst, weight, tid),
+            Op::Embed {
+                table,
+                scale,
+                positions,
+            } => self.embed(table, *scale, positions.as_ref(), tid),
+            Op::Norm {
+                src,
+                dst,
+                weight,
+                bias,
+            } => self.norm(brick, (*src, *dst), weight, bias.as_deref(), tid),
+            Op::Copy { src, dst } => self.copy(*src, *dst, tid),
             Op::MatMul { w, bias, src, dst } => {
                 self.mat_mul(i, brick, (w, bias.as_deref()), (*src, *dst), tid)
             }
+            Op::QkNorm { q, k } if q.len() == self.hp.head_dim_k => {
+                self.for_heads(tid, |token, slot| {
+                    let weight = if slot < self.hp.n_head { q } else { k };
+                    // SAFETY: the slot is this thread's.
+                    self.norm_in_place(unsafe { self.head(token, slot) }, weight, tid);
+                })
+            }
             Op::QkNorm { q, k } => {
-                self.for_heads(tid, |token, slot| self.qk_norm(q, k, tid, token, slot))
+                for t in self.my_tokens(tid) {
+                    for (buf, weight) in [(Buf::Q, q), (Buf::K, k)] {
+                        // SAFETY: this token's columns are this thread's.
+                        let x = unsafe { self.exec.buffers.get(buf).col_mut(t) };
+                        self.norm_in_place(x, weight, tid);
+                    }
+                }
             }
             Op::Rope { table } => self.for_heads(tid, |token, slot| self.rope(*table, token, slot)),
             Op::KvWrite => {
                 let layer = brick.layer.unwrap_or(0);
                 self.for_heads(tid, |token, slot| self.kv_write(layer, token, slot));
             }
-            Op::Attend { window } => self.attend(i, brick.layer.unwrap_or(0), *window, tid),
+            Op::Attend { window, sinks } => {
+                let layer = brick.layer.unwrap_or(0);
+                self.attend(i, layer, *window, sinks.as_deref(), tid);
+            }
             Op::QuantiseHeads => self.quantise_heads(tid),
-            Op::Gate { act } => self.gate(*act, tid),
-            Op::Residual { src } => self.residual(*src, tid),
+            Op::Activate {
+                act,
+                gate,
+                up,
+                dst,
+                n,
+            } => {
+                let columns = brick.columns(self.hp, &self.shape);
+                self.activate(*act, (*gate, *up), *dst, *n, columns, tid);
+            }
+            Op::Route {
+                routing,
+                bias,
+                scale,
+            } => self.route(*routing, bias.as_deref(), *scale, tid),
+            Op::Dispatch { src } => self.dispatch(*src, tid),
+            Op::ExpertMatMul { w, bias, src, dst } => {
+                self.expert_mat_mul(i, (w, bias.as_deref()), (*src, *dst), tid)
+            }
+            Op::Combine { shared, src } => self.combine(shared, *src, tid),
+            Op::Residual { src, scale } => self.residual(*src, *scale, tid),
         }
     }
 
-    fn my_tokens(&self, tid: usize) -> Range<usize> {
+    pub(super) fn my_tokens(&self, tid: usize) -> Range<usize> {
         share(self.shape.tokens, tid, self.threads)
     }
 
-    fn embed(&self, table: &Matrix, scale: f32, tid: usize) {
+    /// Adds or writes row `row` of a table.
+    fn table_row(&self, table: &Matrix, row: usize, out: &mut [f32]) {
         let bytes = self.model.bytes(table);
+        let row = row * table.row_bytes;
+        // The model and the step checked type, size and row, so this cannot fail.
+        if quant::dequantise_row(table.ty, &bytes[row..row + table.row_bytes], out).is_err() {
+            out.fill(f32::NAN);
+        }
+    }
+
+    fn embed(&self, table: &Matrix, scale: f32, positions: Option<&Matrix>, tid: usize) {
         for t in self.my_tokens(tid) {
-            let row = self.step.ids[t] as usize * table.row_bytes;
+            let position = self.step.past + t;
             // SAFETY: this token's columns are this thread's.
             unsafe {
-                let x = self.exec.buffers.x.col_mut(t);
-                // The model and the step checked type, size and id, so this cannot fail.
-                if quant::dequantise_row(table.ty, &bytes[row..row + table.row_bytes], x).is_err() {
-                    x.fill(f32::NAN);
-                }
+                let x = self.exec.buffers.get(Buf::X).col_mut(t);
+                self.table_row(table, self.step.ids[t] as usize, x);
                 if scale != 1.0 {
                     (self.exec.ops.scale)(x, scale);
                 }
-                for (rope, columns) in self.plan.ropes.iter().zip(&self.exec.buffers.ropes) {
+                if let Some(positions) = positions {
+                    // Nothing reads the normed input before the first layer writes it.
+                    let row = self.exec.buffers.get(Buf::Normed).col_mut(t);
+                    self.table_row(positions, position, row);
+                    (self.exec.ops.add)(x, row);
+                }
+                for (rope, columns) in self.exec.ropes.iter().zip(&self.exec.buffers.ropes) {
                     let (cos, sin) = columns.col_mut(t).split_at_mut(rope.inv_freq.len());
-                    rope.fill(self.step.past + t, cos, sin);
+                    rope.fill(position, cos, sin);
                 }
             }
         }
     }
 
-    fn norm(&self, brick: &Brick, src: Buf, dst: Buf, weight: &[f32], tid: usize) {
-        let b = &self.exec.buffers;
-        let columns = brick.columns(&self.shape);
+    fn norm(
+        &self,
+        brick: &Brick,
+        (src, dst): (Buf, Buf),
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        tid: usize,
+    ) {
+        let (b, ops, eps) = (&self.exec.buffers, self.exec.ops, self.hp.norm_eps);
+        let columns = brick.columns(self.hp, &self.shape);
         let skip = self.shape.tokens - columns;
         for c in share(columns, tid, self.threads) {
             // SAFETY: column `c` of `dst` is this thread's; `src` was written under the same split or before a barrier.
             unsafe {
-                let x = b.get(src).col(c + skip);
-                (self.exec.ops.rms_norm)(x, weight, self.hp.norm_eps, b.get(dst).col_mut(c));
+                let (x, out) = (b.get(src).col(c + skip), b.get(dst).col_mut(c));
+                match bias {
+                    Some(bias) => (ops.layer_norm)(x, weight, bias, eps, out),
+                    None => (ops.rms_norm)(x, weight, eps, out),
+                }
                 self.quantise(dst, c, 0..weight.len());
+            }
+        }
+    }
+
+    fn copy(&self, src: Buf, dst: Buf, tid: usize) {
+        let b = &self.exec.buffers;
+        for t in self.my_tokens(tid) {
+            // SAFETY: as for `norm`.
+            unsafe {
+                let x = b.get(src).col(t);
+                b.get(dst).col_mut(t).copy_from_slice(x);
+                self.quantise(dst, t, 0..x.len());
             }
         }
     }
@@ -132,7 +218,7 @@ impl Job<'_> {
     ///
     /// # Safety
     /// These elements are this thread's; the range is whole groups.
-    unsafe fn quantise(&self, buf: Buf, c: usize, range: Range<usize>) {
+    pub(super) unsafe fn quantise(&self, buf: Buf, c: usize, range: Range<usize>) {
         let b = &self.exec.buffers;
         if let Some(q8) = b.q8(buf) {
             // SAFETY: the caller's promise.
@@ -144,7 +230,7 @@ impl Job<'_> {
     }
 
     /// Calls `f` for pieces of `0..total` in multiples of `grain` until none are left for this thread.
-    fn pieces(
+    pub(super) fn pieces(
         &self,
         i: usize,
         tid: usize,
@@ -184,48 +270,64 @@ impl Job<'_> {
         (src, dst): (Buf, Buf),
         tid: usize,
     ) {
+        let columns = brick.columns(self.hp, &self.shape);
+        self.pieces(i, tid, w.rows, ROW_GRAIN, |rows| {
+            self.mat_mul_rows(i, (w, bias), (src, dst), 0..columns, rows);
+        });
+    }
+
+    /// Rows `rows` of a product, for columns `columns` of source and destination.
+    pub(super) fn mat_mul_rows(
+        &self,
+        i: usize,
+        (w, bias): (&Matrix, Option<&[f32]>),
+        (src, dst): (Buf, Buf),
+        columns: Range<usize>,
+        rows: Range<usize>,
+    ) {
         let Some(kernel) = &self.exec.kernels[i] else {
             return;
         };
-        let b = &self.exec.buffers;
-        let columns = brick.columns(&self.shape);
+        let (b, hp) = (&self.exec.buffers, self.hp);
         let (x, y) = (b.get(src), b.get(dst));
         assert!(w.rows <= y.dim(), "the plan's shapes agree");
-        let bytes = self.model.bytes(w);
-        self.pieces(i, tid, w.rows, ROW_GRAIN, |rows| {
-            // SAFETY: these rows of `dst` were handed out once; the weights hold `w.rows` rows of `w.row_bytes`; `src` and
-            // its int8 form were written before a barrier.
-            unsafe {
-                kernel.run(&MatCall {
-                    w: bytes.as_ptr(),
-                    row_bytes: w.row_bytes,
-                    k: w.k,
-                    rows: rows.clone(),
-                    acts: match b.q8(src) {
-                        Some(q8) if kernel.input == Input::Q8 => Acts::Q8(q8),
-                        _ => Acts::F32 {
-                            x: x.all(columns),
-                            stride: x.stride(),
-                        },
+        // SAFETY: these rows of these columns of `dst` were handed out once; the weights hold `w.rows` rows of
+        // `w.row_bytes`; `src` and its int8 form were written before a barrier.
+        unsafe {
+            kernel.run(&MatCall {
+                w: self.model.bytes(w).as_ptr(),
+                row_bytes: w.row_bytes,
+                k: w.k,
+                rows: rows.clone(),
+                acts: match b.q8(src) {
+                    Some(q8) if kernel.input == Input::Q8 => Acts::Q8(q8),
+                    _ => Acts::F32 {
+                        x: x.all(columns.end),
+                        stride: x.stride(),
                     },
-                    cols: 0..columns,
-                    y: y.as_mut_ptr(),
-                    ldy: y.stride(),
-                });
-                if bias.is_none() && (dst != Buf::Logits || self.hp.logit_softcap.is_none()) {
-                    return;
+                },
+                cols: columns.clone(),
+                y: y.as_mut_ptr(),
+                ldy: y.stride(),
+            });
+            let logits = dst == Buf::Logits;
+            if bias.is_none() && !(logits && (hp.logit_scale != 1.0 || hp.logit_softcap.is_some()))
+            {
+                return;
+            }
+            for c in columns {
+                let part = y.part_mut(c, rows.start, rows.len());
+                if let Some(bias) = bias {
+                    (self.exec.ops.add)(part, &bias[rows.clone()]);
                 }
-                for c in 0..columns {
-                    let part = y.part_mut(c, rows.start, rows.len());
-                    if let Some(bias) = bias {
-                        (self.exec.ops.add)(part, &bias[rows.clone()]);
-                    }
-                    if let (Buf::Logits, Some(cap)) = (dst, self.hp.logit_softcap) {
-                        (self.exec.ops.softcap)(part, cap);
-                    }
+                if logits && hp.logit_scale != 1.0 {
+                    (self.exec.ops.scale)(part, hp.logit_scale);
+                }
+                if let (true, Some(cap)) = (logits, hp.logit_softcap) {
+                    (self.exec.ops.softcap)(part, cap);
                 }
             }
-        });
+        }
     }
 
     /// Calls `f(token, slot)` for this thread's heads; slots `0..n_head` are queries, then `n_head_kv` keys.
@@ -246,28 +348,25 @@ impl Job<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             if slot < n {
-                b.q.part_mut(token, slot * dim, dim)
+                b.get(Buf::Q).part_mut(token, slot * dim, dim)
             } else {
-                b.k.part_mut(token, (slot - n) * dim, dim)
+                b.get(Buf::K).part_mut(token, (slot - n) * dim, dim)
             }
         }
     }
 
-    fn qk_norm(&self, q: &[f32], k: &[f32], tid: usize, token: usize, slot: usize) {
-        let weight = if slot < self.hp.n_head { q } else { k };
-        // SAFETY: the slot and the thread's scratch column are this thread's.
-        let (head, scratch) = unsafe {
-            (
-                self.head(token, slot),
-                self.exec.buffers.head_scratch.col_mut(tid),
-            )
-        };
-        scratch.copy_from_slice(head);
-        (self.exec.ops.rms_norm)(scratch, weight, self.hp.norm_eps, head);
+    fn norm_in_place(&self, x: &mut [f32], weight: &[f32], tid: usize) {
+        // SAFETY: the thread's own column.
+        let scratch = unsafe { self.exec.buffers.norm_scratch.part_mut(tid, 0, x.len()) };
+        scratch.copy_from_slice(x);
+        (self.exec.ops.rms_norm)(scratch, weight, self.hp.norm_eps, x);
     }
 
     fn rope(&self, table: usize, token: usize, slot: usize) {
-        let half = self.plan.ropes[table].inv_freq.len();
+        let Some(style) = self.hp.arch.rope else {
+            return;
+        };
+        let half = self.exec.ropes[table].inv_freq.len();
         // SAFETY: the slot is this thread's; the angles were written before a barrier.
         let (head, angles) = unsafe {
             (
@@ -276,7 +375,7 @@ impl Job<'_> {
             )
         };
         let (cos, sin) = angles.split_at(half);
-        rotate(head, cos, sin, self.hp.rope_style);
+        rotate(head, cos, sin, style);
     }
 
     fn kv_write(&self, layer: usize, token: usize, slot: usize) {
@@ -290,7 +389,7 @@ impl Job<'_> {
         // position of this head is written by this thread alone and read after a barrier.
         unsafe {
             let k = self.head(token, slot);
-            let v = &b.v.col(token)[h * hp.head_dim_v..][..hp.head_dim_v];
+            let v = &b.get(Buf::V).col(token)[h * hp.head_dim_v..][..hp.head_dim_v];
             match &self.exec.cache {
                 KvCache::F16(p) => {
                     p.k.write(layer, h, position, k);
@@ -304,7 +403,14 @@ impl Job<'_> {
         }
     }
 
-    fn attend(&self, i: usize, layer: usize, window: Option<usize>, tid: usize) {
+    fn attend(
+        &self,
+        i: usize,
+        layer: usize,
+        window: Option<usize>,
+        sinks: Option<&[f32]>,
+        tid: usize,
+    ) {
         let hp = self.hp;
         let dim = hp.head_dim_v;
         let inline_quantise = dim.is_multiple_of(Q8_BLOCK);
@@ -316,14 +422,14 @@ impl Job<'_> {
                         p,
                         &self.exec.attention_f16,
                         (layer, token, h),
-                        window,
+                        (window, sinks.map(|s| s[h])),
                         tid,
                     ),
                     KvCache::F32(p) => self.attend_head(
                         p,
                         &self.exec.attention_f32,
                         (layer, token, h),
-                        window,
+                        (window, sinks.map(|s| s[h])),
                         tid,
                     ),
                 }
@@ -347,7 +453,7 @@ impl Job<'_> {
         planes: &Planes<E>,
         ops: &AttentionOps<E>,
         (layer, token, h): (usize, usize, usize),
-        window: Option<usize>,
+        (window, sink): (Option<usize>, Option<f32>),
         tid: usize,
     ) {
         let hp = self.hp;
@@ -358,7 +464,7 @@ impl Job<'_> {
         // SAFETY: the output head is this task's, the score column this thread's; queries and cache were written before
         // a barrier.
         unsafe {
-            let q = &b.q.col(token)[h * hp.head_dim_k..][..hp.head_dim_k];
+            let q = &b.get(Buf::Q).col(token)[h * hp.head_dim_k..][..hp.head_dim_k];
             let scores = b.scores.part_mut(tid, 0, end - first);
             (ops.scores)(
                 q,
@@ -369,49 +475,104 @@ impl Job<'_> {
             if let Some(cap) = hp.attn_softcap {
                 (self.exec.ops.softcap)(scores, cap);
             }
-            (self.exec.ops.softmax)(scores);
-            let out = b.heads.part_mut(token, h * hp.head_dim_v, hp.head_dim_v);
+            match sink {
+                None => (self.exec.ops.softmax)(scores),
+                Some(sink) => softmax_beside(self.exec.ops, scores, sink),
+            }
+            let out = b
+                .get(Buf::Heads)
+                .part_mut(token, h * hp.head_dim_v, hp.head_dim_v);
             (ops.weighted_sum)(scores, planes.v.rows(layer, kv_head, first, end), out);
         }
     }
 
-    fn gate(&self, act: GateAct, tid: usize) {
-        let (b, n) = (&self.exec.buffers, self.hp.n_ff);
+    fn activate(
+        &self,
+        act: Act,
+        (gate, up): (Buf, Option<Buf>),
+        dst: Buf,
+        n: usize,
+        columns: usize,
+        tid: usize,
+    ) {
+        let b = &self.exec.buffers;
         let unit = if n.is_multiple_of(Q8_BLOCK) {
             Q8_BLOCK
         } else {
             n
         };
         let units = n / unit;
-        let mine = share(self.shape.tokens * units, tid, self.threads);
+        let mine = share(columns * units, tid, self.threads);
         let mut at = mine.start;
         while at < mine.end {
-            let (token, u) = (at / units, at % units);
+            let (c, u) = (at / units, at % units);
             let len = (units - u).min(mine.end - at);
-            let range = u * unit..(u + len) * unit;
+            let (first, n) = (u * unit, len * unit);
             // SAFETY: these groups are this thread's; both projections were written before a barrier.
             unsafe {
-                let gate = &b.gate.col(token)[range.clone()];
-                let up = &b.up.col(token)[range.clone()];
-                let out = b.act.part_mut(token, range.start, range.len());
-                match act {
-                    GateAct::Silu => (self.exec.ops.silu_mul)(gate, up, out),
-                    GateAct::GeluTanh => (self.exec.ops.gelu_tanh_mul)(gate, up, out),
-                }
-                self.quantise(Buf::Act, token, range);
+                let gate = b.get(gate).part(c, first, n);
+                let up = up.map(|up| b.get(up).part(c, first, n));
+                let out = b.get(dst).part_mut(c, first, n);
+                activate(self.exec.ops, act, gate, up, out);
+                self.quantise(dst, c, first..first + n);
             }
             at += len;
         }
     }
 
-    fn residual(&self, src: Buf, tid: usize) {
+    fn residual(&self, src: Buf, scale: f32, tid: usize) {
         let b = &self.exec.buffers;
         for t in self.my_tokens(tid) {
             // SAFETY: this token's columns are this thread's; the output was written before a barrier or under the same
             // split.
-            unsafe { (self.exec.ops.add)(b.x.col_mut(t), b.get(src).col(t)) };
+            unsafe {
+                let (x, y) = (b.get(Buf::X).col_mut(t), b.get(src).col(t));
+                if scale == 1.0 {
+                    (self.exec.ops.add)(x, y);
+                } else {
+                    (self.exec.ops.axpy_f32)(scale, y, x);
+                }
+            }
         }
     }
+}
+
+/// `out = act(gate) * up`, or `act(gate)` without `up`.
+fn activate(ops: &FloatOps, act: Act, gate: &[f32], up: Option<&[f32]>, out: &mut [f32]) {
+    match (act, up) {
+        (Act::Silu, Some(up)) => (ops.silu_mul)(gate, up, out),
+        (Act::GeluTanh, Some(up)) => (ops.gelu_tanh_mul)(gate, up, out),
+        (Act::GeluTanh, None) => {
+            out.copy_from_slice(gate);
+            (ops.gelu_tanh)(out);
+        }
+        (Act::SwigluOai, Some(up)) => {
+            for ((g, u), o) in gate.iter().zip(up).zip(out) {
+                let (g, u) = (g.min(7.0), u.clamp(-7.0, 7.0));
+                *o = g / (1.0 + (-1.702 * g).exp()) * (u + 1.0);
+            }
+        }
+        (act, up) => {
+            for (g, o) in gate.iter().zip(&mut *out) {
+                *o = match act {
+                    Act::Relu2 => g.max(0.0).powi(2),
+                    _ => g / (1.0 + (-g).exp()),
+                };
+            }
+            if let Some(up) = up {
+                out.iter_mut().zip(up).for_each(|(o, u)| *o *= u);
+            }
+        }
+    }
+}
+
+/// Softmax over `x` and one more logit, whose share is dropped.
+fn softmax_beside(ops: &FloatOps, x: &mut [f32], sink: f32) {
+    let max = (ops.max)(x).max(sink);
+    let all = (ops.exp_sum)(x, max) + f64::from(sink - max).exp();
+    let own = (ops.exp_sum)(x, max);
+    (ops.softmax)(x);
+    (ops.scale)(x, (own / all) as f32);
 }
 
 fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {

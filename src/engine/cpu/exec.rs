@@ -5,11 +5,12 @@ use super::attention::{AttentionElem, AttentionOps};
 use super::bricks::Job;
 use super::kv::KvCache;
 use super::pool::{Poisoned, Pool};
+use super::routing::Routes;
 use super::{FloatOps, MatKernel, float_ops, mat_kernel};
 use crate::engine::sampler::Sampler;
 use crate::engine::{Choice, Config, EngineError, Observer};
 use crate::model::work::StepShape;
-use crate::model::{Model, Op};
+use crate::model::{Buf, Matrix, Model, Op, RopeTable};
 use half::f16;
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -36,6 +37,10 @@ pub struct Executor {
     pub(super) kernels: Vec<Option<MatKernel>>,
     pub(super) buffers: Buffers,
     pub(super) cache: KvCache,
+    /// Which expert each token goes to, in the layer being run.
+    pub(super) routes: UnsafeCell<Routes>,
+    /// Rotary tables for the context length in use.
+    pub(super) ropes: Vec<RopeTable>,
     /// Next free row or task of every brick, for dynamic schedules.
     pub(super) counters: Vec<AtomicUsize>,
 }
@@ -49,15 +54,16 @@ impl Executor {
         let mut kernels = Vec::with_capacity(model.plan.bricks.len());
         for brick in &model.plan.bricks {
             kernels.push(match &brick.op {
-                Op::MatMul { w, .. } => {
-                    Some(mat_kernel(config.kernels, w.ty).ok_or_else(|| {
-                        EngineError::Config(format!(
-                            "kernels '{}' cannot run {} weights",
-                            config.kernels.name(),
-                            w.ty
-                        ))
-                    })?)
-                }
+                Op::MatMul { w, .. } => Some(kernel(config, w)?),
+                // Older files hold every expert as a tensor of its own, perhaps of another type.
+                Op::ExpertMatMul { w, .. } => match uniform_type(w) {
+                    Some(w) => Some(kernel(config, w)?),
+                    None => {
+                        return Err(EngineError::Config(
+                            "experts of one layer are of different types, which cannot run".into(),
+                        ));
+                    }
+                },
                 _ => None,
             });
         }
@@ -68,6 +74,13 @@ impl Executor {
             kernels,
             buffers: Buffers::new(model, config)?,
             cache: KvCache::new(&model.hparams, config.n_ctx, config.kv_type)?,
+            routes: UnsafeCell::new(Routes::new(&model.hparams, config.chunk)),
+            ropes: model
+                .plan
+                .ropes
+                .iter()
+                .map(|r| r.for_context(config.n_ctx).clone())
+                .collect(),
             counters: model
                 .plan
                 .bricks
@@ -86,7 +99,7 @@ impl Executor {
     /// Logits of row `row` of the last finished step, `[n_vocab]`.
     pub fn logits(&mut self, row: usize) -> &mut [f32] {
         // SAFETY: `&mut self`: no job is running and no other reference exists.
-        unsafe { self.buffers.logits.col_mut(row) }
+        unsafe { self.buffers.get(Buf::Logits).col_mut(row) }
     }
 
     /// Samples from row `row` of the logits.
@@ -105,7 +118,7 @@ impl Executor {
     /// The residual stream of token `col` of the last step, `[n_embd]`, as of the last brick that ran.
     pub fn residual(&mut self, col: usize) -> &[f32] {
         // SAFETY: `&mut self`: no job is running.
-        unsafe { self.buffers.x.col(col) }
+        unsafe { self.buffers.get(Buf::X).col(col) }
     }
 
     /// Runs bricks `range` of the plan on every thread of the pool. Thread 0 reports each of them.
@@ -124,9 +137,7 @@ impl Executor {
             c.store(0, Ordering::Relaxed);
         }
         let tokens = step.ids.len();
-        for q8 in self.buffers.all_q8_mut() {
-            q8.set_shape(q8.k(), tokens);
-        }
+        self.buffers.set_tokens(tokens);
         let observer = OnThread0(UnsafeCell::new(observer));
         let job = Job {
             exec: self,
@@ -139,6 +150,7 @@ impl Executor {
                 past: step.past,
                 logit_rows: step.logit_rows,
                 kv_bytes: self.config.kv_type.bytes(),
+                active_experts: None,
             },
             threads: pool.threads(),
         };
@@ -153,6 +165,25 @@ impl Executor {
         })
     }
 }
+
+fn kernel(config: &Config, w: &Matrix) -> Result<MatKernel, EngineError> {
+    mat_kernel(config.kernels, w.ty).ok_or_else(|| {
+        EngineError::Config(format!(
+            "kernels '{}' cannot run {} weights",
+            config.kernels.name(),
+            w.ty
+        ))
+    })
+}
+
+/// The first of the matrices, when all are of its type.
+fn uniform_type(w: &[Matrix]) -> Option<&Matrix> {
+    let first = w.first()?;
+    w.iter().all(|m| m.ty == first.ty).then_some(first)
+}
+
+// SAFETY: `routes` is written on one thread, between barriers at which all others wait (`Op::Route`).
+unsafe impl Sync for Executor {}
 
 /// A value that only thread 0 touches.
 struct OnThread0<T>(UnsafeCell<T>);

@@ -12,10 +12,12 @@ mod attention;
 mod bricks;
 mod buffers;
 pub mod exec;
+mod experts;
 mod float_ops;
 pub mod kv;
 mod mat;
 pub mod pool;
+mod routing;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod simd;

@@ -97,7 +97,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
     w.extend(weights(ty, all_rows * k, &mut noise));
     let x: Vec<f32> = (0..all_cols * k).map(|_| noise.float()).collect();
     let mut acts = QActs::new(all_cols + 1, k + 64);
-    acts.set_shape(k, all_cols);
+    acts.set_shape(k, all_cols, all_cols);
     for col in 0..all_cols {
         acts.set_column(float_ops(KernelSet::Scalar), col, &x[col * k..][..k]);
     }
@@ -220,7 +220,7 @@ fn extreme_integers_do_not_saturate() {
             let sum: f32 = dense.iter().sum();
             for kernel in kernels(ty) {
                 for cols in [1, 5, 9] {
-                    acts.set_shape(k, cols);
+                    acts.set_shape(k, cols, cols);
                     for (col, x) in xs.iter().enumerate().take(cols) {
                         acts.set_column(float_ops(KernelSet::Scalar), col, &vec![*x; k]);
                     }
@@ -356,7 +356,7 @@ fn few_columns_have_finer_scales_and_smaller_errors() {
     for set in KernelSet::available() {
         let mut acts = QActs::new(8, k);
         let mut error = |cols| {
-            acts.set_shape(k, cols);
+            acts.set_shape(k, cols, cols);
             assert_eq!(acts.is_fine(), cols < 8);
             acts.set_column(float_ops(set), cols - 1, &x);
             let (qs, d) = (acts.qs(cols - 1), acts.d(cols - 1));
@@ -366,7 +366,7 @@ fn few_columns_have_finer_scales_and_smaller_errors() {
         let (fine, coarse) = (error(7), error(8));
         assert_eq!(fine, error(1));
         assert!(fine < 0.5 * coarse, "{set}: {fine} {coarse}");
-        acts.set_shape(k, 8);
+        acts.set_shape(k, 8, 8);
         acts.set_column(float_ops(set), 7, &x);
         let lanes = acts.d(7).as_chunks::<4>().0;
         assert!(lanes.iter().all(|d| *d == [d[0]; 4]));
