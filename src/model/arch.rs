@@ -310,10 +310,6 @@ pub static ARCHITECTURES: &[Architecture] = &[
         ..DENSE
     },
     Architecture {
-        name: "baichuan",
-        ..DENSE
-    },
-    Architecture {
         name: "arcee",
         act: Act::Relu2,
         gated: false,
