@@ -51,6 +51,11 @@ fn model(keys: &[(&str, u32)], tensors: &[(&str, [u64; 2])]) -> Result<Model, Mo
             .map_or(dims, |(_, d)| *d);
         file = file.tensor(Tensor::new(&format!("{name}.weight"), GgmlType::F32, &dims));
     }
+    for (name, dims) in tensors {
+        if !usual.iter().any(|(n, _)| n == name) {
+            file = file.tensor(Tensor::new(&format!("{name}.weight"), GgmlType::F32, dims));
+        }
+    }
     Model::new(Arc::new(
         Gguf::from_vec(file.build(), "hostile").expect("GGUF"),
     ))
@@ -125,7 +130,29 @@ fn sizes_that_do_not_fit_are_refused() {
         &[],
         "token_embd",
     );
-    refused("experts", &[("expert_count", 8)], &[], "experts");
+    refused(
+        "experts, none used",
+        &[("expert_count", 8)],
+        &[],
+        "expert_used_count",
+    );
+    let used = |n| [("expert_count", 8), ("expert_used_count", n)];
+    refused("no experts used", &used(0), &[], "1 to 8");
+    refused("more experts used than there are", &used(9), &[], "1 to 8");
+    let many = [("expert_count", 1_000_000_000), ("expert_used_count", 1)];
+    refused("a billion experts", &many, &[], "1024");
+    refused(
+        "only layers of another kind",
+        &[("nextn_predict_layers", 1)],
+        &[],
+        "nextn",
+    );
+    refused(
+        "a tensor that is no part of it",
+        &[],
+        &[("blk.0.attn_sinks", [EMBD, 1])],
+        "no part of architecture",
+    );
     for (tensor, dims) in [
         ("blk.0.attn_q", [EMBD, 48]),
         ("blk.0.attn_k", [EMBD, 16]),

@@ -390,7 +390,7 @@ fn attend(
         let mut scores: Vec<f32> = cache.k[first..=position]
             .iter()
             .map(|k| {
-                let s = dot(q, &k[k_at..][..hp.head_dim_k]) * hp.attn_scale;
+                let s = dot(q, &k[k_at..][..hp.head_dim_k]) * hp.score_scale(position);
                 hp.attn_softcap.map_or(s, |cap| softcap(s, cap))
             })
             .collect();

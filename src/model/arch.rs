@@ -32,13 +32,17 @@ pub enum NormKind {
     Layer,
 }
 
-/// RMS norm of queries and keys before they are rotated.
+/// RMS norm of queries and keys, before they are rotated where nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNormKind {
     /// None.
     None,
     /// Every head on its own.
     Head,
+    /// Every head on its own, where the file has the weights.
+    OptionalHead,
+    /// Every head on its own, after its rotation.
+    HeadAfterRope,
     /// All heads of a token together.
     Full,
 }
@@ -184,6 +188,18 @@ const CLASSIC: Architecture = Architecture {
     ..QWEN
 };
 
+const QWEN3: Architecture = Architecture {
+    name: "qwen3",
+    qk_norm: QkNormKind::Head,
+    ..QWEN
+};
+
+const QWEN3_MOE: Architecture = Architecture {
+    name: "qwen3moe",
+    routing: Some(NORMALISED),
+    ..QWEN3
+};
+
 const COHERE: Architecture = Architecture {
     name: "command-r",
     norm: NormKind::Layer,
@@ -208,15 +224,58 @@ pub static ARCHITECTURES: &[Architecture] = &[
         ..QWEN
     },
     Architecture {
-        name: "qwen3",
-        qk_norm: QkNormKind::Head,
+        // Positions of text are the same in all sections of its rotation.
+        name: "qwen2vl",
+        ..QWEN
+    },
+    QWEN3,
+    QWEN3_MOE,
+    Architecture {
+        name: "qwen3vl",
+        ..QWEN3
+    },
+    Architecture {
+        name: "qwen3vlmoe",
+        ..QWEN3_MOE
+    },
+    Architecture {
+        name: "mistral3",
+        ..LLAMA
+    },
+    Architecture {
+        name: "seed_oss",
         ..QWEN
     },
     Architecture {
-        name: "qwen3moe",
-        qk_norm: QkNormKind::Head,
-        routing: Some(NORMALISED),
+        name: "hunyuan-dense",
+        qk_norm: QkNormKind::HeadAfterRope,
         ..QWEN
+    },
+    Architecture {
+        name: "exaone4",
+        blocks: Blocks::Post,
+        qk_norm: QkNormKind::Head,
+        window_pattern: Some(4),
+        rope_layers: RopeLayers::Windowed,
+        ..QWEN
+    },
+    Architecture {
+        name: "glm4moe",
+        qk_norm: QkNormKind::OptionalHead,
+        routing: Some(Routing {
+            gating: Gating::Sigmoid,
+            normalise: true,
+        }),
+        ..QWEN
+    },
+    Architecture {
+        name: "ernie4_5-moe",
+        ..LLAMA
+    },
+    Architecture {
+        name: "bailingmoe",
+        routing: Some(PLAIN),
+        ..DENSE
     },
     GEMMA,
     Architecture {

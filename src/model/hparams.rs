@@ -1,7 +1,9 @@
 //! Hyperparameters: what the GGUF metadata says about an architecture, checked before anything is built on it.
 
 use super::ModelError;
-use super::arch::{ARCHITECTURES, Architecture, Blocks, LogitScale, NormKind, RopeLayers, Routing};
+use super::arch::{
+    ARCHITECTURES, Architecture, Blocks, Gating, LogitScale, NormKind, RopeLayers, Routing,
+};
 use crate::gguf::{Gguf, Value};
 
 /// Position scaling of the rotary embedding.
@@ -24,6 +26,8 @@ pub enum RopeScaling {
         beta_fast: f64,
         /// Rotations below which frequencies are interpolated.
         beta_slow: f64,
+        /// Share of the temperature's logarithm that is taken back (`mscale_all_dim`).
+        log_multiplier: f64,
     },
 }
 
@@ -74,6 +78,8 @@ pub struct Hparams {
     pub logit_scale: f32,
     /// Multiplier of attention scores.
     pub attn_scale: f32,
+    /// How attention scores grow with the position, beside `attn_scale` (Mistral 3).
+    pub attn_temperature: Option<Temperature>,
     /// Soft cap of attention scores (Gemma 2).
     pub attn_softcap: Option<f32>,
     /// Soft cap of the final logits (Gemma 2).
@@ -91,6 +97,15 @@ pub struct Experts {
     pub routing: Routing,
     /// Multiplier of their weights.
     pub scale: f32,
+}
+
+/// Multiplier of the scores of position `p`: `1 + scale ln(1 + floor(p / floor))`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    /// How fast it grows.
+    pub scale: f32,
+    /// Tokens below which it is 1.
+    pub floor: usize,
 }
 
 /// Sliding-window attention.
@@ -197,7 +212,18 @@ impl Hparams {
         })?;
         let k = Keys { gguf, arch: name };
         let n_embd = k.required("embedding_length", MAX_WIDTH)?;
+        // Layers that predict further tokens stand behind the others.
+        let ahead = k.gguf.u64(&k.key("nextn_predict_layers"))?.unwrap_or(0);
         let n_layers = k.required("block_count", MAX_LAYERS)?;
+        let n_layers = usize::try_from(ahead)
+            .ok()
+            .and_then(|ahead| n_layers.checked_sub(ahead))
+            .filter(|&n| n > 0)
+            .ok_or_else(|| ModelError::BadValue {
+                key: k.key("nextn_predict_layers"),
+                value: ahead.to_string(),
+                expected: format!("less than block_count {n_layers}"),
+            })?;
         let n_ctx_train = k.required("context_length", 1 << 30)?;
         let heads = Heads::read(&k, n_embd)?;
         let experts = experts(&k, arch)?;
@@ -259,6 +285,7 @@ impl Hparams {
                 ("gemma2", 46) | ("gemma3", 62) => 1.0 / ((n_embd / heads.n).max(1) as f32).sqrt(),
                 _ => float("attention.scale", 1.0 / (heads.dim_k as f32).sqrt())?,
             },
+            attn_temperature: temperature(&k, n_ctx_train)?,
             // Files of Gemma 2 may leave its caps out; no other architecture here caps attention.
             attn_softcap: if gemma2 {
                 cap("attn_logit_softcapping", 50.0)?
@@ -287,6 +314,14 @@ impl Hparams {
     /// Elements of the attention output of a token, before its projection.
     pub fn attn_dim(&self) -> usize {
         self.n_head * self.head_dim_v
+    }
+
+    /// Multiplier of the attention scores of a query at `position`.
+    pub fn score_scale(&self, position: usize) -> f32 {
+        let growth = self.attn_temperature.map_or(1.0, |t| {
+            1.0 + t.scale * ((position / t.floor) as f32).ln_1p()
+        });
+        self.attn_scale * growth
     }
 
     /// The attention window of a layer, `None` where the layer sees everything.
@@ -401,6 +436,25 @@ fn experts(k: &Keys<'_>, arch: &Architecture) -> Result<Option<Experts>, ModelEr
             });
         }
     };
+    match k.gguf.u64(&k.key("expert_gating_func"))? {
+        None | Some(0) => {}
+        Some(1) => routing.gating = Gating::Softmax,
+        Some(2) => routing.gating = Gating::Sigmoid,
+        Some(3) => routing.gating = Gating::SoftmaxSelected,
+        Some(other) => {
+            return Err(ModelError::Unsupported {
+                what: format!("expert gating function {other}"),
+            });
+        }
+    }
+    if k.gguf
+        .u64(&k.key("expert_group_count"))?
+        .is_some_and(|n| n > 1)
+    {
+        return Err(ModelError::Unsupported {
+            what: "experts chosen by group".into(),
+        });
+    }
     if let Some(normalise) = k.gguf.bool(&k.key("expert_weights_norm"))? {
         routing.normalise = normalise;
     }
@@ -412,6 +466,19 @@ fn experts(k: &Keys<'_>, arch: &Architecture) -> Result<Option<Experts>, ModelEr
     }))
 }
 
+fn temperature(k: &Keys<'_>, n_ctx_train: usize) -> Result<Option<Temperature>, ModelError> {
+    let key = k.key("attention.temperature_scale");
+    // 0 says that there is none.
+    if k.gguf.f32(&key)?.is_none_or(|v| v == 0.0) {
+        return Ok(None);
+    }
+    let floor = k.size("attention.temperature_length", 1 << 30)?;
+    Ok(k.float("attention.temperature_scale")?
+        .map(|v| v as f32)
+        .zip(Some(floor.unwrap_or(original_context(k, n_ctx_train)?)))
+        .map(|(scale, floor)| Temperature { scale, floor }))
+}
+
 fn window(
     k: &Keys<'_>,
     arch: &Architecture,
@@ -421,6 +488,10 @@ fn window(
     let Some(default_pattern) = arch.window_pattern else {
         return Ok(None);
     };
+    // llama.cpp gives windows to the 32B model only.
+    if arch.name == "exaone4" && n_layers != 64 {
+        return Ok(None);
+    }
     // 0 says that there is none.
     if k.gguf.u64(&k.key("attention.sliding_window"))? == Some(0) {
         return Ok(None);
@@ -482,6 +553,11 @@ fn rope_scaling(k: &Keys<'_>, n_ctx_train: usize) -> Result<RopeScaling, ModelEr
             original_context: original_context(k, n_ctx_train)? as f64,
             beta_fast: k.float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
             beta_slow: k.float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+            log_multiplier: k
+                .gguf
+                .f32(&k.key("rope.scaling.yarn_log_multiplier"))?
+                .filter(|v| v.is_finite() && *v >= 0.0)
+                .map_or(0.0, f64::from),
         }),
         other => Err(ModelError::Unsupported {
             what: format!("rope scaling type '{other}' ({key}; can: none, linear, yarn, longrope)"),

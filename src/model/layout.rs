@@ -177,7 +177,10 @@ impl Layout<'_> {
         let hp = self.hp;
         let (q, k) = match hp.arch.qk_norm {
             QkNormKind::None => return Ok(()),
-            QkNormKind::Head => (hp.head_dim_k, hp.head_dim_k),
+            QkNormKind::OptionalHead if !self.has("attn_q_norm.weight") => return Ok(()),
+            QkNormKind::Head | QkNormKind::OptionalHead | QkNormKind::HeadAfterRope => {
+                (hp.head_dim_k, hp.head_dim_k)
+            }
             QkNormKind::Full => (hp.q_dim(), hp.k_dim()),
         };
         let q = self.vector("attn_q_norm.weight", q)?;
@@ -191,12 +194,18 @@ impl Layout<'_> {
     fn attention(&mut self, layer: usize) -> Result<(), ModelError> {
         let hp = self.hp;
         self.qkv()?;
-        self.qk_norm()?;
+        let norm_last = hp.arch.qk_norm == QkNormKind::HeadAfterRope;
+        if !norm_last {
+            self.qk_norm()?;
+        }
         let window = hp.layer_window(layer);
         // Norm, rotation and cache write split the work by head in the same way, so no thread waits between them.
         if hp.rotates(layer) {
             let table = usize::from(window.is_some());
             self.push(BrickId::Rope, Op::Rope { table }, false);
+        }
+        if norm_last {
+            self.qk_norm()?;
         }
         self.push(BrickId::KvWrite, Op::KvWrite, true);
         let sinks = if hp.arch.sinks {

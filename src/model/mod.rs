@@ -11,7 +11,7 @@ mod weights;
 pub mod work;
 
 pub use arch::{Act, Architecture, RopeStyle};
-pub use hparams::{Experts, Hparams, RopeScaling, Window};
+pub use hparams::{Experts, Hparams, RopeScaling, Temperature, Window};
 pub use info::{ModelInfo, quantisation_name, weight_bytes_per_token};
 pub use plan::{Brick, Buf, Op, Plan, Q8_BLOCK, SharedExpert};
 pub use rope::{ContextRope, RopeTable};

@@ -41,8 +41,10 @@ impl RopeTable {
                 original_context,
                 beta_fast,
                 beta_slow,
+                log_multiplier,
             } => {
-                magnitude *= 1.0 + 0.1 * factor.ln();
+                let temperature = |part: f64| 1.0 + 0.1 * part * factor.ln();
+                magnitude *= temperature(1.0) / temperature(log_multiplier);
                 let correction = |beta: f64| {
                     dims as f64 * (original_context / (beta * 2.0 * PI)).ln() / (2.0 * base.ln())
                 };
@@ -139,6 +141,7 @@ mod tests {
             original_context: 128.0,
             beta_fast: 32.0,
             beta_slow: 1.0,
+            log_multiplier: 0.0,
         };
         let plain = RopeTable::new(64, 10_000.0, RopeScaling::None, 1.0, None);
         let t = RopeTable::new(64, 10_000.0, yarn, 1.0, None);

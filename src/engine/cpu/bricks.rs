@@ -469,7 +469,7 @@ impl Job<'_> {
             (ops.scores)(
                 q,
                 planes.k.rows(layer, kv_head, first, end),
-                hp.attn_scale,
+                hp.score_scale(end - 1),
                 scores,
             );
             if let Some(cap) = hp.attn_softcap {
