@@ -3,7 +3,7 @@
 //! It shares no arithmetic with the fast path, only the plan, and is what the fast path is judged by.
 
 use super::EngineError;
-use crate::model::{Buf, GateAct, Hparams, Matrix, Model, Op, RopeStyle, RopeTable};
+use crate::model::{Buf, GateAct, Hparams, Matrix, Model, Op, RopeStyle, RopeTable, Slots, Span};
 use crate::quant;
 
 /// Activations of one step: one vector a token in every buffer.
@@ -53,7 +53,9 @@ struct LayerCache {
 pub struct Reference<'m> {
     model: &'m Model,
     cache: Vec<LayerCache>,
+    slots: Slots,
     past: usize,
+    live: usize,
 }
 
 impl<'m> Reference<'m> {
@@ -62,7 +64,20 @@ impl<'m> Reference<'m> {
         Self {
             model,
             cache: vec![LayerCache::default(); model.hparams.n_layers],
+            slots: Slots {
+                n: usize::MAX,
+                keep: 0,
+            },
             past: 0,
+            live: 0,
+        }
+    }
+
+    /// An empty cache of which only what `slots` would hold is seen; a call of [`Self::forward`] is a step.
+    pub fn with_slots(model: &'m Model, slots: Slots) -> Self {
+        Self {
+            slots,
+            ..Self::new(model)
         }
     }
 
@@ -90,6 +105,7 @@ impl<'m> Reference<'m> {
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
             return Err(EngineError::BadToken { id, n_vocab });
         }
+        self.live = self.slots.live_after(self.live, self.past + ids.len());
         let mut state = State::default();
         let plan = &self.model.plan;
         for (i, brick) in plan.bricks.iter().enumerate() {
@@ -156,10 +172,20 @@ impl<'m> Reference<'m> {
                 self.cache[layer].v.extend(s.v.iter().cloned());
             }
             Op::Attend { window } => {
+                let span = Span {
+                    seq: 0,
+                    past: self.past,
+                    tokens: ids.len(),
+                    live: self.live,
+                };
+                let seen = |t| {
+                    let (kept, rest) = self.slots.visible(&span, self.past + t, *window);
+                    kept.chain(rest).collect::<Vec<_>>()
+                };
                 s.heads =
                     s.q.iter()
                         .enumerate()
-                        .map(|(t, q)| attend(q, &self.cache[layer], self.past + t, *window, hp))
+                        .map(|(t, q)| attend(q, &self.cache[layer], &seen(t), hp))
                         .collect();
             }
             // Plain floats have no second form.
@@ -243,28 +269,22 @@ fn rope(x: &mut [f32], position: usize, table: &RopeTable, hp: &Hparams) {
     }
 }
 
-fn attend(
-    q: &[f32],
-    cache: &LayerCache,
-    position: usize,
-    window: Option<usize>,
-    hp: &Hparams,
-) -> Vec<f32> {
+fn attend(q: &[f32], cache: &LayerCache, seen: &[usize], hp: &Hparams) -> Vec<f32> {
     let group = hp.n_head / hp.n_head_kv;
-    let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
     let mut out = vec![0.0; hp.attn_dim()];
     for (h, out) in out.chunks_exact_mut(hp.head_dim_v).enumerate() {
         let q = &q[h * hp.head_dim_k..][..hp.head_dim_k];
         let (k_at, v_at) = (h / group * hp.head_dim_k, h / group * hp.head_dim_v);
-        let mut scores: Vec<f32> = cache.k[first..=position]
+        let mut scores: Vec<f32> = seen
             .iter()
-            .map(|k| {
+            .map(|&position| {
+                let k = &cache.k[position];
                 let s = dot(q, &k[k_at..][..hp.head_dim_k]) * hp.attn_scale;
                 hp.attn_softcap.map_or(s, |cap| softcap(s, cap))
             })
             .collect();
         softmax(&mut scores);
-        for (p, v) in scores.iter().zip(&cache.v[first..=position]) {
+        for (p, v) in scores.iter().zip(seen.iter().map(|&p| &cache.v[p])) {
             out.iter_mut()
                 .zip(&v[v_at..])
                 .for_each(|(o, v)| *o += p * v);

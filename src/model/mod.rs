@@ -5,6 +5,7 @@ mod hparams;
 mod info;
 mod plan;
 mod rope;
+mod slots;
 mod weights;
 pub mod work;
 
@@ -12,6 +13,7 @@ pub use hparams::{Arch, GateAct, Hparams, RopeScaling, RopeStyle, Window};
 pub use info::{ModelInfo, quantisation_name, weight_bytes_per_token};
 pub use plan::{Brick, Buf, Op, Plan, Q8_BLOCK};
 pub use rope::RopeTable;
+pub use slots::{Slots, Span};
 pub use weights::{Matrix, Vector};
 
 use crate::gguf::{Gguf, GgufError};

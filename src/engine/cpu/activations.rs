@@ -69,7 +69,7 @@ impl Buffers {
             gate: cols(hp.n_ff),
             up: cols(hp.n_ff),
             act: cols(hp.n_ff),
-            logits: Columns::new(model.n_vocab, c.logit_rows),
+            logits: Columns::new(model.n_vocab, c.rows()),
             normed_q8: q8(Buf::Normed, hp.n_embd),
             heads_q8: q8(Buf::Heads, hp.attn_dim()),
             act_q8: q8(Buf::Act, hp.n_ff),
@@ -155,7 +155,7 @@ fn check_memory(model: &Model, c: &Config) -> Result<(), EngineError> {
     let residual = 5 * hp.n_embd;
     let attention = hp.q_dim() + hp.k_dim() + hp.v_dim() + 2 * hp.attn_dim() + 4 * hp.rope_dims;
     let column = residual + attention + 4 * hp.n_ff;
-    let floats = column * c.chunk + model.n_vocab * c.logit_rows + c.n_ctx * c.threads;
+    let floats = column * c.chunk + model.n_vocab * c.rows() + c.n_ctx * c.threads;
     let bytes = floats * size_of::<f32>();
     let mut probe: Vec<u8> = Vec::new();
     probe
