@@ -76,7 +76,7 @@ impl Session {
             model: Arc::clone(&self.model_info),
             machine: Arc::clone(&self.machine),
             engine: Arc::new(self.engine_info()),
-            context_used: self.engine.past() as u32,
+            context_used: self.engine.cached() as u32,
             rates: self.rates.rates(),
             prefill_bricks: self.stats.rows(StepKind::Prefill),
             layers: self.stats.layer_rows(),
@@ -132,7 +132,7 @@ impl Session {
                 .map(|t| t.bytes)
                 .sum(),
             kv_bytes: self.engine.kv_bytes(),
-            kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.past() as u64,
+            kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.cached() as u64,
             scratch_bytes: self.engine.scratch_bytes(),
             minor_faults_per_step: self.faults.minor_per_step(),
             ..MemoryInfo::default()

@@ -66,15 +66,16 @@ impl Case {
     /// The engine's knobs, with just the context that the test needs.
     pub fn config(&self) -> Config {
         let t = &self.test;
+        let n_ctx = t.n_depth + t.n_prompt + t.n_gen;
         Config {
             threads: self.threads,
             kernels: self.kernels,
-            n_ctx: t.n_depth + t.n_prompt + t.n_gen,
+            n_ctx,
             kv_type: self.kv_type,
             chunk: self.chunk,
             schedule: self.schedule,
             pin: self.pin,
-            logit_rows: 1,
+            ..Config::for_context(n_ctx)
         }
     }
 

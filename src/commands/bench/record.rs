@@ -1,6 +1,7 @@
 //! The result of one test: what was run, its samples and their statistics, under llama-bench's field names.
 
 use super::plan::Case;
+use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::gguf::Gguf;
 use cbtop::model::{Model, quantisation_name, weight_bytes_per_token};
 use cbtop::profiler::os;
@@ -182,7 +183,7 @@ impl Serialize for Record {
 /// Bytes of the kv cache that one generated token reads, mean over the test.
 fn kv_bytes_read(model: &Model, case: &Case) -> f64 {
     let (hp, t) = (&model.hparams, &case.test);
-    let position_bytes = ((hp.k_dim() + hp.v_dim()) * case.kv_type.bytes()) as f64;
+    let position_bytes = bytes_per_token(hp, case.kv_type) as f64 / hp.n_layers as f64;
     let visible = |layer: usize, token: usize| {
         (t.n_depth + token + 1).min(hp.layer_window(layer).unwrap_or(usize::MAX))
     };

@@ -321,7 +321,7 @@ fn buffer_bytes(model: &Model, c: &Config) -> Result<u64, EngineError> {
 impl ReadPerToken {
     fn new(model: &Model, c: &Config) -> Self {
         let hp = &model.hparams;
-        let position = ((hp.k_dim() + hp.v_dim()) * c.kv_type.bytes()) as u64;
+        let position = bytes_per_token(hp, c.kv_type) / hp.n_layers as u64;
         let seen = |layer| c.n_ctx.min(hp.layer_window(layer).unwrap_or(usize::MAX)) as u64;
         Self {
             weight_bytes: weight_bytes_per_token(model),

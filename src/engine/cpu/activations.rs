@@ -48,7 +48,7 @@ impl Buffers {
         let plan = &model.plan;
         let n_used = model.hparams.n_expert_used();
         let cols = |buf| match buf {
-            Buf::Logits => c.logit_rows,
+            Buf::Logits => c.rows(),
             _ => columns(buf, c.chunk, n_used),
         };
         let feeds_quantised = |buf: Buf| {

@@ -1,9 +1,9 @@
 //! What each brick computes, one thread's share of it.
 
-use super::attention::{AttentionElem, AttentionOps};
+use super::attention::AttentionElem;
 use super::buffers::share;
 use super::exec::{Executor, StepInput};
-use super::kv::{KvCache, Planes};
+use super::kv::{KvPlanes, Planes};
 use super::pool::Barrier;
 use super::{Acts, FloatOps, Input, MatCall};
 use crate::engine::config::Schedule;
@@ -24,7 +24,7 @@ pub(super) struct Job<'a> {
     pub(super) hp: &'a Hparams,
     pub(super) plan: &'a Plan,
     pub(super) step: &'a StepInput,
-    pub(super) shape: StepShape,
+    pub(super) shape: StepShape<'a>,
     pub(super) threads: usize,
 }
 
@@ -156,7 +156,7 @@ impl Job<'_> {
 
     fn embed(&self, table: &Matrix, scale: f32, positions: Option<&Matrix>, tid: usize) {
         for t in self.my_tokens(tid) {
-            let position = self.step.past + t;
+            let position = self.step.places[t].position;
             // SAFETY: this token's columns are this thread's.
             unsafe {
                 let x = self.exec.buffers.get(Buf::X).col_mut(t);
@@ -383,22 +383,23 @@ impl Job<'_> {
         if slot < hp.n_head {
             return;
         }
-        let (h, position) = (slot - hp.n_head, self.step.past + token);
+        let h = slot - hp.n_head;
+        let place = self.step.places[token];
+        let layer = self
+            .exec
+            .cache
+            .layer(self.step.spans[place.span].seq, layer);
+        let at = self.shape.slots.slot(place.position);
         let b = &self.exec.buffers;
         // SAFETY: the key head is this thread's since the rotation; values were written before a barrier; the cache
-        // position of this head is written by this thread alone and read after a barrier.
+        // slot of this head is written by this thread alone (no two tokens of a step share one) and read after a barrier.
         unsafe {
             let k = self.head(token, slot);
             let v = &b.get(Buf::V).col(token)[h * hp.head_dim_v..][..hp.head_dim_v];
-            match &self.exec.cache {
-                KvCache::F16(p) => {
-                    p.k.write(layer, h, position, k);
-                    p.v.write(layer, h, position, v);
-                }
-                KvCache::F32(p) => {
-                    p.k.write(layer, h, position, k);
-                    p.v.write(layer, h, position, v);
-                }
+            match &self.exec.cache.planes {
+                KvPlanes::F16(p) => p.write(layer, h, at, k, v),
+                KvPlanes::F32(p) => p.write(layer, h, at, k, v),
+                KvPlanes::Q8_0(p) => p.write(layer, h, at, k, v),
             }
         }
     }
@@ -417,21 +418,13 @@ impl Job<'_> {
         self.pieces(i, tid, self.shape.tokens * hp.n_head, 1, |tasks| {
             for task in tasks {
                 let (token, h) = (task / hp.n_head, task % hp.n_head);
-                match &self.exec.cache {
-                    KvCache::F16(p) => self.attend_head(
-                        p,
-                        &self.exec.attention_f16,
-                        (layer, token, h),
-                        (window, sinks.map(|s| s[h])),
-                        tid,
-                    ),
-                    KvCache::F32(p) => self.attend_head(
-                        p,
-                        &self.exec.attention_f32,
-                        (layer, token, h),
-                        (window, sinks.map(|s| s[h])),
-                        tid,
-                    ),
+                let at = (layer, token, h);
+                match &self.exec.cache.planes {
+                    KvPlanes::F16(p) => self.attend_head(p, at, (window, sinks.map(|s| s[h])), tid),
+                    KvPlanes::F32(p) => self.attend_head(p, at, (window, sinks.map(|s| s[h])), tid),
+                    KvPlanes::Q8_0(p) => {
+                        self.attend_head(p, at, (window, sinks.map(|s| s[h])), tid)
+                    }
                 }
                 if inline_quantise {
                     // SAFETY: this head's output is this thread's.
@@ -451,27 +444,32 @@ impl Job<'_> {
     fn attend_head<E: AttentionElem>(
         &self,
         planes: &Planes<E>,
-        ops: &AttentionOps<E>,
         (layer, token, h): (usize, usize, usize),
         (window, sink): (Option<usize>, Option<f32>),
         tid: usize,
     ) {
         let hp = self.hp;
         let kv_head = h / (hp.n_head / hp.n_head_kv);
-        let end = self.step.past + token + 1;
-        let first = window.map_or(0, |w| end.saturating_sub(w));
+        let place = self.step.places[token];
+        let span = &self.step.spans[place.span];
+        let layer = self.exec.cache.layer(span.seq, layer);
+        let slots = self.shape.slots;
+        let seen = slots.seen(span, place.position, window);
+        let runs = slots.runs(span, place.position, window);
+        let scale = hp.score_scale(place.position);
         let b = &self.exec.buffers;
         // SAFETY: the output head is this task's, the score column this thread's; queries and cache were written before
         // a barrier.
         unsafe {
             let q = &b.get(Buf::Q).col(token)[h * hp.head_dim_k..][..hp.head_dim_k];
-            let scores = b.scores.part_mut(tid, 0, end - first);
-            (ops.scores)(
-                q,
-                planes.k.rows(layer, kv_head, first, end),
-                hp.score_scale(end - 1),
-                scores,
-            );
+            let scores = b.scores.part_mut(tid, 0, seen);
+            let mut rest = &mut *scores;
+            for run in runs.iter().filter(|r| !r.is_empty()) {
+                let (part, after) = rest.split_at_mut(run.len());
+                rest = after;
+                let keys = planes.k.rows(layer, kv_head, run.start, run.end);
+                (planes.ops.scores)(q, keys, scale, part);
+            }
             if let Some(cap) = hp.attn_softcap {
                 (self.exec.ops.softcap)(scores, cap);
             }
@@ -482,7 +480,14 @@ impl Job<'_> {
             let out = b
                 .get(Buf::Heads)
                 .part_mut(token, h * hp.head_dim_v, hp.head_dim_v);
-            (ops.weighted_sum)(scores, planes.v.rows(layer, kv_head, first, end), out);
+            out.fill(0.0);
+            let mut rest = &*scores;
+            for run in runs.iter().filter(|r| !r.is_empty()) {
+                let (part, after) = rest.split_at(run.len());
+                rest = after;
+                let values = planes.v.rows(layer, kv_head, run.start, run.end);
+                (planes.ops.weighted_sum)(part, values, out);
+            }
         }
     }
 

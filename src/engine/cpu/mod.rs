@@ -23,6 +23,7 @@ mod scalar;
 mod simd;
 
 pub use acts::QActs;
+pub use buffers::share;
 pub use float_ops::{FloatOps, float_ops};
 pub use mat::{Acts, Input, MatCall, MatKernel, mat_kernel};
 
