@@ -3,8 +3,7 @@
 use super::format::{Format, half, load128, load256};
 use super::kquants::{By16, By32, dot_by16, dot_by32, format, store_by16, store_by32};
 use crate::engine::cpu::acts::Column;
-use crate::quant::grids;
-use crate::quant::grids::EVEN_SIGNS;
+use crate::quant::grids::{self, EVEN_SIGNS};
 use half::f16;
 use std::arch::x86_64::*;
 
@@ -24,9 +23,9 @@ unsafe fn fours<const N: usize>(grid: &[u32; N], code: impl Fn(usize) -> usize) 
     _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
 }
 
-/// Negates byte `i` where bit `i` is set.
+/// -1 in every byte that bit `i` of a word says is negative.
 #[inline(always)]
-unsafe fn negate(v: __m256i, bits: u32) -> __m256i {
+unsafe fn minus_bits(p: *const u8) -> __m256i {
     let spread = _mm256_setr_epi64x(
         0,
         0x0101010101010101,
@@ -34,20 +33,36 @@ unsafe fn negate(v: __m256i, bits: u32) -> __m256i {
         0x0303030303030303,
     );
     let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
-    let word = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), spread);
-    let minus = _mm256_cmpeq_epi8(_mm256_and_si256(word, bit), bit);
-    _mm256_sub_epi8(_mm256_xor_si256(v, minus), minus)
+    let word = _mm256_shuffle_epi8(_mm256_set1_epi32(word(p) as i32), spread);
+    _mm256_cmpeq_epi8(_mm256_and_si256(word, bit), bit)
 }
 
-/// 32 signs from four codes of seven bits.
+/// For each sign code, -1 in every byte that is negative.
+static MINUS: [u64; 128] = {
+    let mut table = [0; 128];
+    let mut i = 0;
+    while i < 8 * 128 {
+        let bit = (EVEN_SIGNS[i / 8] >> (i % 8)) & 1;
+        table[i / 8] |= bit as u64 * 0xff << (8 * (i % 8));
+        i += 1;
+    }
+    table
+};
+
+/// Negates the bytes where `minus` is -1.
 #[inline(always)]
-fn even_signs(code: impl Fn(usize) -> usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|i| EVEN_SIGNS[code(i) & 127]))
+unsafe fn negate(v: __m256i, minus: __m256i) -> __m256i {
+    _mm256_sub_epi8(_mm256_xor_si256(v, minus), minus)
 }
 
 #[inline(always)]
 unsafe fn word(p: *const u8) -> u32 {
     p.cast::<u32>().read_unaligned()
+}
+
+#[inline(always)]
+unsafe fn half_word(p: *const u8) -> usize {
+    usize::from(p.cast::<u16>().read_unaligned())
 }
 
 #[inline(always)]
@@ -73,54 +88,74 @@ unsafe fn halfway(d: f32, s: __m256i) -> __m256 {
     _mm256_mul_ps(_mm256_set1_ps(d), s)
 }
 
-// Magnitudes are at most 43, 62 and 15: RUN follows.
-format!(Iq2Xxs, dot_by32::<Self>, store_by32, 66, sub 32, signed true, min false, run 2, |J, w| {
-    let p = w.add(2 + 8 * J);
-    let signs = word(p.add(4)) as usize;
-    let sizes = eights(&grids::IQ2_XXS, |i| byte(p.add(i)));
-    negate(sizes, even_signs(|i| signs >> (7 * i)))
-});
-format!(Iq2Xs, dot_by16::<Self>, store_by16, 74, sub 16, signed true, min false, run 2, |J, w| {
-    let p = w.add(2 + 8 * J).cast::<u16>();
-    let code = |i: usize| usize::from(p.add(i).read_unaligned());
-    negate(eights(&grids::IQ2_XS, code), even_signs(|i| code(i) >> 9))
-});
-format!(Iq2S, dot_by16::<Self>, store_by16, 82, sub 16, signed true, min false, run 2, |J, w| {
-    let high = byte(w.add(66 + J));
-    let sizes = eights(&grids::IQ2_S, |i| {
-        byte(w.add(2 + 4 * J + i)) | high << (8 - 2 * i) & 0x300
-    });
-    negate(sizes, word(w.add(34 + 4 * J)))
-});
-format!(Iq3Xxs, dot_by32::<Self>, store_by32, 98, sub 32, signed true, min false, run 2, |J, w| {
-    let signs = word(w.add(66 + 4 * J)) as usize;
-    let sizes = fours(&grids::IQ3_XXS, |i| byte(w.add(2 + 8 * J + i)));
-    negate(sizes, even_signs(|i| signs >> (7 * i)))
-});
-format!(Iq3S, dot_by32::<Self>, store_by32, 110, sub 32, signed true, min false, run 4, |J, w| {
-    let high = byte(w.add(66 + J));
-    let sizes = fours(&grids::IQ3_S, |i| {
-        byte(w.add(2 + 8 * J + i)) | high << (8 - i) & 0x100
-    });
-    negate(sizes, word(w.add(74 + 4 * J)))
-});
+/// A format of magnitudes with signs beside them.
+macro_rules! codebook {
+    ($name:ident, $dot:ident, $store:ident, $bytes:literal, sub $sub:literal, run $run:literal,
+     |$J:ident, $w:ident| $sizes:expr, $minus:expr) => {
+        pub(super) struct $name;
+        impl Format for $name {
+            const LEN: usize = 256;
+            const BYTES: usize = $bytes;
+            const SUB: usize = $sub;
+            const SIGNED: bool = true;
+            const MIN: bool = false;
+            const RUN: usize = $run;
+            #[inline(always)]
+            unsafe fn quants<const $J: usize>($w: *const u8) -> __m256i {
+                negate($sizes, $minus)
+            }
+            #[inline(always)]
+            unsafe fn products<const $J: usize>($w: *const u8, x: __m256i) -> __m256i {
+                _mm256_maddubs_epi16($sizes, negate(x, $minus))
+            }
+            #[inline(always)]
+            unsafe fn scales(w: *const u8, scale: *mut f32, min: *mut f32) {
+                $store::<Self>(w, scale, min)
+            }
+            #[inline(always)]
+            unsafe fn dot(w: *const u8, x: Column, k: usize) -> f32 {
+                $dot::<Self>(w, x, k)
+            }
+        }
+    };
+}
+
+// Magnitudes are at most 43, 62 and 15: `RUN` follows.
+codebook!(Iq2Xxs, dot_by32, store_by32, 66, sub 32, run 2, |J, w|
+    eights(&grids::IQ2_XXS, |i| byte(w.add(2 + 8 * J + i))),
+    eights(&MINUS, |i| word(w.add(6 + 8 * J)) as usize >> (7 * i)));
+codebook!(Iq2Xs, dot_by16, store_by16, 74, sub 16, run 2, |J, w|
+    eights(&grids::IQ2_XS, |i| half_word(w.add(2 + 8 * J + 2 * i))),
+    eights(&MINUS, |i| half_word(w.add(2 + 8 * J + 2 * i)) >> 9));
+codebook!(Iq2S, dot_by16, store_by16, 82, sub 16, run 2, |J, w|
+    eights(&grids::IQ2_S, |i| {
+        byte(w.add(2 + 4 * J + i)) | (byte(w.add(66 + J)) << (8 - 2 * i)) & 0x300
+    }),
+    minus_bits(w.add(34 + 4 * J)));
+codebook!(Iq3Xxs, dot_by32, store_by32, 98, sub 32, run 2, |J, w|
+    fours(&grids::IQ3_XXS, |i| byte(w.add(2 + 8 * J + i))),
+    eights(&MINUS, |i| word(w.add(66 + 4 * J)) as usize >> (7 * i)));
+codebook!(Iq3S, dot_by32, store_by32, 110, sub 32, run 4, |J, w|
+    fours(&grids::IQ3_S, |i| {
+        byte(w.add(2 + 8 * J + i)) | (byte(w.add(66 + J)) << (8 - i)) & 0x100
+    }),
+    minus_bits(w.add(74 + 4 * J)));
 
 // The codebook holds values one higher: 0, 1, 2. Eight times that leaves room for IQ1_M's shift of
 // one eighth up or down, which would not fit the minimum: 8 v + 8 -+ 1, as 0 to 18, is 9 too high.
 format!(Iq1S, dot_by32::<Self>, store_by32, 50, sub 32, signed false, min true, run 4, |J, w| {
-    let high = usize::from(w.add(34 + 2 * J).cast::<u16>().read_unaligned());
+    let high = half_word(w.add(34 + 2 * J));
     eights(&grids::IQ1, |i| {
         byte(w.add(2 + 4 * J + i)) | high << 8 >> (3 * i) & 0x700
     })
 });
 format!(Iq1M, dot_by16::<Self>, store_by16, 56, sub 16, signed false, min true, run 4, |J, w| {
-    let nibbles = w.add(32 + 2 * J).cast::<u16>().read_unaligned();
-    let high = usize::from(nibbles);
+    let high = half_word(w.add(32 + 2 * J));
     let values = eights(&grids::IQ1, |i| {
         byte(w.add(4 * J + i)) | high << 8 >> (4 * i) & 0x700
     });
     let down = _mm256_setr_epi64x(0x8, 0x80, 0x800, 0x8000);
-    let down = _mm256_and_si256(_mm256_set1_epi64x(i64::from(nibbles)), down);
+    let down = _mm256_and_si256(_mm256_set1_epi64x(high as i64), down);
     let up = _mm256_cmpeq_epi64(down, _mm256_setzero_si256());
     let shift = _mm256_and_si256(up, _mm256_set1_epi8(2));
     _mm256_add_epi8(_mm256_slli_epi16::<3>(values), shift)

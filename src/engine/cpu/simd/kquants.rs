@@ -1,7 +1,7 @@
 //! The 256-element formats: the k-quants.
 
 use super::format::{Format, Splats, each8, half, load128, load256, sum8};
-use super::legacy::{multiply, product};
+use super::legacy::product;
 use crate::engine::cpu::acts::Column;
 use std::arch::x86_64::*;
 
@@ -33,8 +33,7 @@ unsafe fn dot32<F: By32>(w: *const u8, x: Column, k: usize) -> f32 {
         }
         let scales = Splats::new(_mm256_mul_ps(scale, _mm256_loadu_ps(x.unit)));
         each8!(J => {
-            let q = F::quants::<J>(w);
-            let dot = product::<F>(q, x.offset(32 * J));
+            let dot = product::<F, J>(w, x.offset(32 * J));
             acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, acc[J % 2]);
         });
     }
@@ -59,7 +58,7 @@ unsafe fn dot16<F: By16>(w: *const u8, x: Column, k: usize) -> f32 {
         let split = split(scale);
         let mut block = [_mm256_setzero_ps(); 2];
         each8!(J => {
-            let pairs = multiply::<F>(F::quants::<J>(w), load256(x.q.add(32 * J).cast()));
+            let pairs = F::products::<J>(w, load256(x.q.add(32 * J).cast()));
             // The integer scale takes the place of the ones that `vpmaddwd` would need anyway.
             let dot = _mm256_madd_epi16(pairs, halves::<J>(split));
             let lanes = _mm256_loadu_ps(x.d.add(8 * J));

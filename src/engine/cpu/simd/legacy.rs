@@ -36,31 +36,20 @@ unsafe fn blocks<F: Block, const N: usize>(w: *const u8, x: Column, mut sums: Su
     let scales = Splats::new(_mm256_mul_ps(scale, load(x.unit)));
     each8!(J => {
         if J < N {
-            let q = F::quants::<0>(w.add(J * F::BYTES));
-            let dot = product::<F>(q, x.offset(32 * J));
+            let dot = product::<F, 0>(w.add(J * F::BYTES), x.offset(32 * J));
             sums.acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, sums.acc[J % 2]);
         }
     });
     sums
 }
 
-/// The products of 32 integers with the 32 values at `x`, in sums of four and in units of `x`.
+/// The products of elements `32 J .. 32 J + 32` with the 32 values at `x`, in sums of four and in units of `x`.
 #[inline(always)]
-pub(super) unsafe fn product<F: Format>(q: __m256i, x: Column) -> __m256 {
+pub(super) unsafe fn product<F: Format, const J: usize>(w: *const u8, x: Column) -> __m256 {
     let step = load256(x.step.cast());
-    let pairs = multiply::<F>(q, load256(x.q.cast()));
+    let pairs = F::products::<J>(w, load256(x.q.cast()));
     // The steps take the place of the ones that `vpmaddwd` would need anyway.
     _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, step))
-}
-
-/// The products of 32 integers with 32 signed bytes, in sums of two.
-#[inline(always)]
-pub(super) unsafe fn multiply<F: Format>(q: __m256i, x: __m256i) -> __m256i {
-    if F::SIGNED {
-        _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q))
-    } else {
-        _mm256_maddubs_epi16(q, x)
-    }
 }
 
 /// Eight blocks at a time, then four, then one.
@@ -88,7 +77,7 @@ unsafe fn dot_blocks<F: Block>(w: *const u8, x: Column, k: usize) -> f32 {
         let x = x.offset(at);
         let (mut scale, mut min) = (0.0, 0.0);
         F::scales(w, &mut scale, &mut min);
-        let dot = product::<F>(F::quants::<0>(w), x);
+        let dot = product::<F, 0>(w, x);
         sums.acc[0] = _mm256_fmadd_ps(_mm256_set1_ps(scale * *x.unit), dot, sums.acc[0]);
         if F::MIN {
             rest += min * *x.s32;
