@@ -43,7 +43,7 @@ static MINUS: [u64; 128] = {
     let mut i = 0;
     while i < 8 * 128 {
         let bit = (EVEN_SIGNS[i / 8] >> (i % 8)) & 1;
-        table[i / 8] |= bit as u64 * 0xff << (8 * (i % 8));
+        table[i / 8] |= (bit as u64 * 0xff) << (8 * (i % 8));
         i += 1;
     }
     table

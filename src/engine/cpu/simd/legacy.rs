@@ -161,7 +161,14 @@ unsafe fn exponents<const N: usize>(w: *const u8) -> (__m256, __m256) {
     let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, one));
     let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
     let bits = _mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one));
-    (_mm256_castsi256_ps(bits), _mm256_setzero_ps())
+    let scales = _mm256_castsi256_ps(bits);
+    let scales = if N == 8 {
+        scales
+    } else {
+        // The missing exponents would be subnormal scales, slow to multiply with.
+        _mm256_zextps128_ps256(_mm256_castps256_ps128(scales))
+    };
+    (scales, _mm256_setzero_ps())
 }
 
 macro_rules! block {
