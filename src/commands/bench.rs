@@ -2,6 +2,7 @@
 //!
 //! Only the engine is inside the timing: token ids are random and ready beforehand, nothing is sampled or watched.
 
+mod compare;
 mod measure;
 mod numbers;
 mod plan;
@@ -9,19 +10,20 @@ mod print;
 mod record;
 mod utc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cbtop::engine::KvType;
 use cbtop::engine::config::Schedule;
 use cbtop::model::Model;
 use cbtop::session::{Source, load};
 use clap::Args;
+use compare::{Peer, PeerName};
 use numbers::{Numbers, Pair};
 use plan::{Case, Plan};
 use print::{Format, Printer};
 use record::{Record, Subject};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,6 +99,12 @@ pub struct BenchArgs {
     /// Seconds to wait before every test.
     #[arg(long, value_name = "S", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub delay: u32,
+    /// Run the same tests on this program in turns with ours, and print both rates and their ratio.
+    #[arg(long, value_enum, value_name = "PEER")]
+    pub compare: Option<PeerName>,
+    /// Python that has llama_cpp [default: $CBTOP_PEER_PYTHON, else llama-bench or python3 on PATH].
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    pub peer_python: Option<PathBuf>,
     /// Say on stderr what is being measured.
     #[arg(long)]
     pub progress: bool,
@@ -138,6 +146,10 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     for case in &plan.cases {
         case.config().check().with_context(|| case.label())?;
     }
+    let mut peer = match args.compare {
+        Some(PeerName::LlamaCpp) => Some(find_peer(args, &models)?),
+        None => None,
+    };
     let mut printers = Printers {
         out: Printer::new(args.output, &plan),
         err: args.output_err.map(|f| Printer::new(f, &plan)),
@@ -148,7 +160,8 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         .iter()
         .flat_map(|m| plan.cases.iter().map(move |c| (m, c)));
     for (i, ((subject, model), case)) in cases.enumerate() {
-        let record = bench_one(args, (subject, model), case, &format!("{}/{total}", i + 1))?;
+        let number = format!("{}/{total}", i + 1);
+        let record = bench_one(args, (subject, model), case, peer.as_mut(), &number)?;
         printers.each(out, |p, to| p.row(&record, to))?;
     }
     printers.each(out, |p, to| p.footer(to))?;
@@ -159,6 +172,7 @@ fn bench_one(
     args: &BenchArgs,
     (subject, model): (&Subject, &Arc<Model>),
     case: &Case,
+    peer: Option<&mut Peer>,
     number: &str,
 ) -> anyhow::Result<Record> {
     if args.delay > 0 {
@@ -170,9 +184,34 @@ fn bench_one(
         }
     };
     let started = utc::now();
-    let samples = measure::measure(model, case, args.repetitions, !args.no_warmup, say)
-        .with_context(|| format!("{}, {}", subject.file, case.label()))?;
-    Ok(Record::new(subject, case, model, started, samples))
+    let (n, warmup) = (args.repetitions, !args.no_warmup);
+    let (samples, beside) = match peer {
+        None => {
+            let samples = measure::measure(model, case, n, warmup, say)
+                .with_context(|| format!("{}, {}", subject.file, case.label()))?;
+            (samples, None)
+        }
+        Some(peer) => {
+            let file = Path::new(&subject.file);
+            let (samples, beside) = compare::alternate(peer, model, file, case, n, warmup, say)?;
+            (samples, Some(beside))
+        }
+    };
+    let mut record = Record::new(subject, case, model, started, samples);
+    record.beside = beside;
+    Ok(record)
+}
+
+fn find_peer(args: &BenchArgs, models: &[(Subject, Arc<Model>)]) -> anyhow::Result<Peer> {
+    if models
+        .iter()
+        .any(|(s, _)| s.file == cbtop::session::DEMO_NAME)
+    {
+        bail!(
+            "--compare needs a file that both can read; the demo is inside cbtop: give --model FILE"
+        );
+    }
+    Peer::find(args.peer_python.as_deref())
 }
 
 /// Where rows go.

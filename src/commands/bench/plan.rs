@@ -98,6 +98,8 @@ pub(super) struct Plan {
     pub shows_chunk: bool,
     /// Whether the kv type differs from the default or between rows.
     pub shows_kv: bool,
+    /// Whether a peer runs beside.
+    pub compares: bool,
 }
 
 impl Plan {
@@ -151,6 +153,7 @@ impl Plan {
             cases,
             shows_chunk: chunks != [CHUNK],
             shows_kv: kv_types != [KvType::F16],
+            compares: args.compare.is_some(),
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Results as text, in llama-bench's formats.
 
+use super::compare::quartiles;
 use super::plan::Plan;
-use super::record::Record;
+use super::record::{Record, mean_and_stddev};
 use clap::ValueEnum;
 use serde_json::Value;
 use std::io::{self, Write};
@@ -36,6 +37,8 @@ enum Column {
     Rate,
     Kernels,
     Gbps,
+    Peer,
+    Ratio,
 }
 
 impl Column {
@@ -54,6 +57,8 @@ impl Column {
             Self::Rate => ("t/s", 20, false),
             Self::Kernels => ("kernels", 7, true),
             Self::Gbps => ("GB/s", 8, false),
+            Self::Peer => ("llama.cpp t/s", 20, false),
+            Self::Ratio => ("ratio (quartiles)", 21, false),
         }
     }
 
@@ -67,12 +72,20 @@ impl Column {
             Self::Chunk => r.case.chunk.to_string(),
             Self::TypeK | Self::TypeV => r.case.kv_type.name().into(),
             Self::Test => r.case.test.label(),
-            Self::Rate => {
-                let (mean, stddev) = r.tokens_per_second();
-                format!("{mean:.2} ± {stddev:.2}")
-            }
+            Self::Rate => rate(r.tokens_per_second()),
             Self::Kernels => r.case.kernels.name().into(),
             Self::Gbps => r.gbps.map_or_else(|| "-".into(), |g| format!("{g:.2}")),
+            Self::Peer => r.beside.as_ref().map_or_else(
+                || "-".into(),
+                |b| rate(mean_and_stddev(&b.samples_ts(r.tokens()))),
+            ),
+            Self::Ratio => r.beside.as_ref().map_or_else(
+                || "-".into(),
+                |b| {
+                    let [low, median, high] = quartiles(&b.ratios(&r.samples_ns));
+                    format!("{median:.2} ({low:.2} to {high:.2})")
+                },
+            ),
         }
     }
 
@@ -82,6 +95,10 @@ impl Column {
             (_, width, false) => format!(" {text:>width$} |"),
         }
     }
+}
+
+fn rate((mean, stddev): (f64, f64)) -> String {
+    format!("{mean:.2} ± {stddev:.2}")
 }
 
 fn size(bytes: u64) -> String {
@@ -103,6 +120,8 @@ pub(super) struct Printer {
     format: Format,
     columns: Vec<Column>,
     rows: usize,
+    /// Program and version of the last row's peer.
+    peer: Option<String>,
 }
 
 impl Printer {
@@ -117,11 +136,14 @@ impl Printer {
                 .into_iter()
                 .flatten(),
         );
-        columns.extend([Test, Rate, Kernels, Gbps]);
+        columns.extend([Test, Rate]);
+        columns.extend(plan.compares.then_some([Peer, Ratio]).into_iter().flatten());
+        columns.extend([Kernels, Gbps]);
         Self {
             format,
             columns,
             rows: 0,
+            peer: None,
         }
     }
 
@@ -142,6 +164,7 @@ impl Printer {
     pub fn row(&mut self, r: &Record, to: &mut dyn Write) -> io::Result<()> {
         let first = self.rows == 0;
         self.rows += 1;
+        self.peer = r.beside.as_ref().map(|b| b.build.clone());
         match self.format {
             Format::Md => {
                 let cells: String = self.columns.iter().map(|c| c.cell(&c.text(r))).collect();
@@ -161,7 +184,13 @@ impl Printer {
     /// What stands after the rows.
     pub fn footer(&mut self, to: &mut dyn Write) -> io::Result<()> {
         match self.format {
-            Format::Md => writeln!(to, "\nbuild: cbtop {}", env!("CARGO_PKG_VERSION")),
+            Format::Md => {
+                write!(to, "\nbuild: cbtop {}", env!("CARGO_PKG_VERSION"))?;
+                if let Some(peer) = &self.peer {
+                    write!(to, "; peer: {peer}")?;
+                }
+                writeln!(to)
+            }
             Format::Json => writeln!(to, "\n]"),
             Format::Csv | Format::Jsonl | Format::Sql => Ok(()),
         }
@@ -230,7 +259,7 @@ fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
 
 fn sql_type(name: &str, value: &Value) -> &'static str {
     match value {
-        _ if name == "gbps" => "REAL",
+        _ if name == "gbps" || name.starts_with("ratio") => "REAL",
         Value::Number(n) if n.is_f64() => "REAL",
         Value::Number(_) | Value::Bool(_) => "INTEGER",
         _ => "TEXT",

@@ -269,6 +269,7 @@ fn record() -> Record {
         time: "2026-11-30T07:25:00Z".into(),
         samples_ns: vec![1_280_000_000, 1_000_000_000],
         gbps: Some(11.25),
+        beside: None,
     }
 }
 
