@@ -75,7 +75,7 @@ fn both_sides_and_their_ratio_are_in_every_format() {
             }
             "csv" => assert!(
                 text.lines().next().is_some_and(|l| l.ends_with(
-                    "gbps,peer_build,peer_avg_ts,peer_stddev_ts,ratio,ratio_q1,ratio_q3"
+                    "major_faults,peer_build,peer_avg_ts,peer_stddev_ts,ratio,ratio_q1,ratio_q3"
                 )),
                 "{text}"
             ),

@@ -4,7 +4,7 @@ mod gguf_file;
 
 use std::path::{Path, PathBuf};
 
-use cbtop::gguf::{Array, GgmlType, Gguf, Value};
+use cbtop::gguf::{Array, GgmlType, Gguf, LoadMethod, LoadOptions, Value};
 use gguf_file::{File, Tensor, strings};
 use proptest::prelude::*;
 
@@ -157,14 +157,24 @@ fn a_split_model_opens_from_any_shard() {
     let directory = tempfile::tempdir().expect("a directory");
     let whole = open(&File::sample());
     for given in shards(directory.path()) {
-        let gguf = Gguf::open(&given).expect("valid");
+        let mut gguf = Gguf::open(&given).expect("valid");
         assert_eq!((gguf.n_shards(), gguf.path()), (3, given.as_path()));
         assert_eq!(gguf.str("general.architecture").unwrap(), Some("llama"));
         for t in whole.tensors() {
             let same = gguf.tensor(&t.name).expect("in some shard");
             assert_eq!(gguf.data(same), whole.data(t));
         }
-        gguf.advise_willneed();
+        for method in LoadMethod::ALL {
+            let options = LoadOptions {
+                method,
+                ..LoadOptions::default()
+            };
+            gguf.load(options).expect("loaded");
+            for t in whole.tensors() {
+                let same = gguf.tensor(&t.name).expect("in some shard");
+                assert_eq!(gguf.data(same), whole.data(t));
+            }
+        }
     }
 }
 

@@ -8,13 +8,16 @@ mod numbers;
 mod plan;
 mod print;
 mod record;
+mod start;
 mod utc;
 
+use crate::cli::LoadArgs;
+use crate::commands::setup;
 use anyhow::{Context, bail};
-use cbtop::engine::KvType;
 use cbtop::engine::config::Schedule;
+use cbtop::engine::{Config, KvType};
 use cbtop::model::Model;
-use cbtop::session::{Source, load};
+use cbtop::session::Source;
 use clap::Args;
 use compare::{Peer, PeerName};
 use numbers::{Numbers, Pair};
@@ -90,6 +93,9 @@ pub struct BenchArgs {
     /// Bind every thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
+    /// How the file is loaded.
+    #[command(flatten)]
+    pub load: LoadArgs,
     /// Timed repetitions of every test.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub repetitions: u32,
@@ -142,10 +148,10 @@ pub fn long_flags(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 /// Flags that contradict each other or ask for what cannot run, a file that cannot: all found before the first test.
 pub fn run(args: &BenchArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let plan = Plan::from_args(args)?;
-    let models = open_all(&args.model)?;
     for case in &plan.cases {
         case.config().check().with_context(|| case.label())?;
     }
+    let models = open_all(args, &plan)?;
     let mut peer = match args.compare {
         Some(PeerName::LlamaCpp) => Some(find_peer(args, &models)?),
         None => None,
@@ -235,9 +241,9 @@ impl Printers {
     }
 }
 
-fn open_all(files: &[String]) -> anyhow::Result<Vec<(Subject, Arc<Model>)>> {
+fn open_all(args: &BenchArgs, plan: &Plan) -> anyhow::Result<Vec<(Subject, Arc<Model>)>> {
     let mut sources = Vec::new();
-    for file in files {
+    for file in &args.model {
         // A comma separates files unless it is part of a name.
         if PathBuf::from(file).exists() {
             sources.push(Source::File(file.into()));
@@ -248,13 +254,20 @@ fn open_all(files: &[String]) -> anyhow::Result<Vec<(Subject, Arc<Model>)>> {
     if sources.is_empty() {
         sources.push(Source::Demo);
     }
+    let options = setup::load_options(&args.load)?;
+    let config = plan.cases.first().map(Case::config);
+    let open = |source: &Source| {
+        let default = |m: &Model| Config::for_context(m.hparams.n_ctx_train);
+        let (model, start, notes) = start::start(source, options, |m| {
+            config.clone().unwrap_or_else(|| default(m))
+        })?;
+        for note in notes {
+            eprintln!("cbtop: {}", note.replace(char::is_control, "?"));
+        }
+        let subject = Subject::new(source.to_string(), model.gguf(), start);
+        Ok((subject, model))
+    };
     sources.iter().map(open).collect()
-}
-
-fn open(source: &Source) -> anyhow::Result<(Subject, Arc<Model>)> {
-    let gguf = Arc::new(load::open(source)?);
-    let model = Model::new(Arc::clone(&gguf)).with_context(|| source.to_string())?;
-    Ok((Subject::new(source.to_string(), &gguf), Arc::new(model)))
 }
 
 #[cfg(test)]

@@ -195,6 +195,8 @@ pub struct EngineInfo {
     pub kv_type: String,
     /// Tokens in one prefill chunk.
     pub chunk: u32,
+    /// How the file is in memory, for example `mmap, willneed` or `read, huge pages`.
+    pub load: String,
     /// Sampler in words, for example `greedy` or `temp 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 42`.
     pub sampler: String,
     /// `measured` or, with `--deterministic`, `modelled` (times are then computed from bytes, not measured).

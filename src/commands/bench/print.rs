@@ -122,6 +122,8 @@ pub(super) struct Printer {
     rows: usize,
     /// Program and version of the last row's peer.
     peer: Option<String>,
+    /// A line for every model, on its start.
+    starts: Vec<String>,
 }
 
 impl Printer {
@@ -144,6 +146,7 @@ impl Printer {
             columns,
             rows: 0,
             peer: None,
+            starts: Vec::new(),
         }
     }
 
@@ -164,6 +167,10 @@ impl Printer {
     pub fn row(&mut self, r: &Record, to: &mut dyn Write) -> io::Result<()> {
         let first = self.rows == 0;
         self.rows += 1;
+        let start = format!("{}: {}", r.subject.kind, r.subject.start.line());
+        if self.starts.last() != Some(&start) {
+            self.starts.push(start);
+        }
         self.peer = r.beside.as_ref().map(|b| b.build.clone());
         match self.format {
             Format::Md => {
@@ -185,7 +192,11 @@ impl Printer {
     pub fn footer(&mut self, to: &mut dyn Write) -> io::Result<()> {
         match self.format {
             Format::Md => {
-                write!(to, "\nbuild: cbtop {}", env!("CARGO_PKG_VERSION"))?;
+                writeln!(to)?;
+                for start in &self.starts {
+                    writeln!(to, "{start}")?;
+                }
+                write!(to, "build: cbtop {}", env!("CARGO_PKG_VERSION"))?;
                 if let Some(peer) = &self.peer {
                     write!(to, "; peer: {peer}")?;
                 }
@@ -259,9 +270,10 @@ fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
 
 fn sql_type(name: &str, value: &Value) -> &'static str {
     match value {
-        _ if name == "gbps" || name.starts_with("ratio") => "REAL",
+        _ if name == "gbps" || name.ends_with("_ms") || name.starts_with("ratio") => "REAL",
         Value::Number(n) if n.is_f64() => "REAL",
         Value::Number(_) | Value::Bool(_) => "INTEGER",
+        _ if name == "rss_bytes" || name.ends_with("_faults") => "INTEGER",
         _ => "TEXT",
     }
 }

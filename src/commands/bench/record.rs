@@ -2,6 +2,7 @@
 
 use super::compare::Beside;
 use super::plan::Case;
+use super::start::Start;
 use cbtop::gguf::Gguf;
 use cbtop::model::{Model, quantisation_name, weight_bytes_per_token};
 use cbtop::profiler::os;
@@ -19,11 +20,13 @@ pub(super) struct Subject {
     pub bytes: u64,
     /// Elements of all tensors.
     pub params: u64,
+    /// What it took to get a first token out of it.
+    pub start: Start,
 }
 
 impl Subject {
     /// Describes a model.
-    pub fn new(file: String, gguf: &Gguf) -> Self {
+    pub fn new(file: String, gguf: &Gguf, start: Start) -> Self {
         let params = gguf.tensors().iter().map(|t| t.elements()).sum();
         // One of the architectures that run, or there would be no model.
         let arch = gguf
@@ -49,6 +52,7 @@ impl Subject {
             kind: format!("{arch} {label} {}", quantisation_name(gguf)),
             bytes: gguf.tensors().iter().map(|t| t.bytes).sum(),
             params,
+            start,
         }
     }
 }
@@ -170,6 +174,12 @@ impl Record {
             ("schedule", json!(c.schedule)),
             ("pin", json!(c.pin)),
             ("gbps", json!(self.gbps)),
+            ("load", json!(s.start.how)),
+            ("load_ms", json!(s.start.load_ms)),
+            ("first_token_ms", json!(s.start.first_token_ms)),
+            ("rss_bytes", json!(s.start.rss_bytes)),
+            ("minor_faults", json!(s.start.faults.map(|f| f.minor))),
+            ("major_faults", json!(s.start.faults.map(|f| f.major))),
         ];
         if let Some(beside) = &self.beside {
             fields.extend(beside.fields(self.tokens(), &self.samples_ns));
