@@ -2,6 +2,7 @@
 
 use cbtop::engine::KvType;
 use cbtop::engine::config::Schedule;
+use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::gguf::{LoadMethod, MapAdvice};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -62,6 +63,10 @@ pub struct EngineArgs {
     /// Bind every thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
+    /// Bytes ahead that decode fetches weights, 0 for not; with a locality: 4096:low (none, low, moderate, high)
+    /// [default: 4096].
+    #[arg(long, value_name = "BYTES")]
+    pub prefetch: Option<Prefetch>,
     /// How the file is loaded.
     #[command(flatten)]
     pub load: LoadArgs,

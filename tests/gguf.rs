@@ -51,8 +51,11 @@ fn typed_access_converts_what_fits_and_names_what_does_not() {
     assert_eq!(gguf.bool("a.bool").unwrap(), Some(true));
     assert_eq!(gguf.str("general.architecture").unwrap(), Some("llama"));
     assert_eq!(
-        gguf.strings("tokenizer.ggml.tokens").unwrap().unwrap()[1],
-        "▁a"
+        gguf.strings("tokenizer.ggml.tokens")
+            .unwrap()
+            .unwrap()
+            .get(1),
+        Some("▁a")
     );
     assert_eq!(gguf.u32s("a.list").unwrap(), Some(vec![1, 2, 3]));
     assert_eq!(gguf.u32s("a.u16").unwrap(), Some(vec![2]));
@@ -234,7 +237,7 @@ fn array() -> impl Strategy<Value = Array> {
         vec(any::<f32>(), 0..5).prop_map(Array::F32),
         vec(any::<f64>(), 0..5).prop_map(Array::F64),
         vec(any::<bool>(), 0..5).prop_map(Array::Bool),
-        vec(".*", 0..5).prop_map(Array::String),
+        vec(".*", 0..5).prop_map(|v| Array::String(v.into())),
     ];
     leaf.prop_recursive(2, 8, 3, |inner| vec(inner, 0..3).prop_map(Array::Nested))
 }

@@ -15,6 +15,7 @@ use crate::cli::LoadArgs;
 use crate::commands::setup;
 use anyhow::{Context, bail};
 use cbtop::engine::config::Schedule;
+use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{Config, KvType};
 use cbtop::model::Model;
 use cbtop::session::Source;
@@ -93,6 +94,9 @@ pub struct BenchArgs {
     /// Bind every thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
+    /// Bytes ahead that decode fetches weights, 0 for not; with a locality: 4096:low (none, low, moderate, high).
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    pub prefetch: Vec<Prefetch>,
     /// How the file is loaded.
     #[command(flatten)]
     pub load: LoadArgs,

@@ -42,7 +42,12 @@ pub fn load_options(args: &LoadArgs) -> anyhow::Result<LoadOptions> {
 /// The kernel set that `--backend` names.
 pub fn kernels(name: &str) -> anyhow::Result<KernelSet> {
     match name {
-        "auto" | "cpu" => Ok(KernelSet::best()),
+        "auto" | "cpu" => {
+            if let Some(note) = cbtop::engine::cpu::rejected_kernels() {
+                eprintln!("cbtop: {note}");
+            }
+            Ok(KernelSet::best())
+        }
         "cuda" => bail!(
             "--backend cuda: this version has no CUDA backend; these can run here: {}",
             KernelSet::available()
@@ -91,6 +96,10 @@ pub fn config(
     if args.pin {
         explicit.insert("pin");
         config.pin = true;
+    }
+    if let Some(prefetch) = args.prefetch {
+        explicit.insert("prefetch");
+        config.prefetch = prefetch;
     }
     config.check()?;
     Ok((config, explicit))

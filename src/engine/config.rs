@@ -3,6 +3,7 @@
 use super::EngineError;
 use super::cpu::KernelSet;
 use super::cpu::pool::Spin;
+use super::cpu::prefetch::Prefetch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -106,6 +107,8 @@ pub struct Config {
     pub schedule: Schedule,
     /// Bind thread `i` to the `i`-th CPU.
     pub pin: bool,
+    /// How far ahead decode fetches weights.
+    pub prefetch: Prefetch,
     /// Most tokens of one step whose logits are wanted.
     pub logit_rows: usize,
 }
@@ -127,6 +130,7 @@ impl Config {
             chunk: 512,
             schedule: Schedule::Dynamic,
             pin: false,
+            prefetch: Prefetch::default(),
             logit_rows: 1,
         }
     }
@@ -149,6 +153,7 @@ impl Config {
         range("the prefill chunk", self.chunk, MAX_CHUNK)?;
         range("the context length", self.n_ctx, 1 << 24)?;
         range("the number of logit rows", self.logit_rows, self.chunk)?;
+        self.prefetch.check()?;
         if !self.kernels.is_available() {
             return Err(EngineError::Config(format!(
                 "kernels '{}' need instructions this CPU does not have; these can run here: {}",
@@ -195,6 +200,8 @@ pub struct EngineInfo {
     pub kv_type: String,
     /// Tokens in one prefill chunk.
     pub chunk: u32,
+    /// Bytes ahead that decode fetches weights, with the locality if it is not `high`: `4096`, `1024:none`, `0` for off.
+    pub prefetch: String,
     /// How the file is in memory, for example `mmap, willneed` or `read, huge pages`.
     pub load: String,
     /// Sampler in words, for example `greedy` or `temp 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 42`.

@@ -62,6 +62,8 @@ fn isa_name(set: KernelSet) -> &'static str {
         KernelSet::Scalar => "no vector kernels",
         KernelSet::Avx2 => "AVX2",
         KernelSet::Avx512 => "AVX-512 VNNI",
+        KernelSet::Neon => "NEON",
+        KernelSet::Dotprod => "NEON with dot products",
     }
 }
 
@@ -116,6 +118,7 @@ impl Session {
             n_ctx: c.n_ctx as u32,
             kv_type: c.kv_type.name().into(),
             chunk: c.chunk as u32,
+            prefetch: c.prefetch.to_string(),
             load: match self.loaded.source {
                 Source::Demo => "embedded".into(),
                 Source::File(_) => self.loaded.outcome.options.to_string(),

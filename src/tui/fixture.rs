@@ -172,6 +172,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
             n_ctx: 2048,
             kv_type: "f16".into(),
             chunk: 64,
+            prefetch: "4096".into(),
             load: "mmap, willneed".into(),
             sampler: "greedy".into(),
             clock: "measured".into(),

@@ -52,6 +52,7 @@ pub fn options(prompt: &str) -> Options {
             chunk: 16,
             schedule: Schedule::Dynamic,
             pin: false,
+            prefetch: Default::default(),
             logit_rows: 1,
         },
         explicit: Default::default(),

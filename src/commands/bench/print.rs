@@ -33,6 +33,7 @@ enum Column {
     Chunk,
     TypeK,
     TypeV,
+    Prefetch,
     Test,
     Rate,
     Kernels,
@@ -53,6 +54,7 @@ impl Column {
             Self::Chunk => ("n_ubatch", 8, false),
             Self::TypeK => ("type_k", 6, false),
             Self::TypeV => ("type_v", 6, false),
+            Self::Prefetch => ("prefetch", 13, false),
             Self::Test => ("test", 15, false),
             Self::Rate => ("t/s", 20, false),
             Self::Kernels => ("kernels", 7, true),
@@ -71,6 +73,7 @@ impl Column {
             Self::Threads => r.case.threads.to_string(),
             Self::Chunk => r.case.chunk.to_string(),
             Self::TypeK | Self::TypeV => r.case.kv_type.name().into(),
+            Self::Prefetch => r.case.prefetch.to_string(),
             Self::Test => r.case.test.label(),
             Self::Rate => rate(r.tokens_per_second()),
             Self::Kernels => r.case.kernels.name().into(),
@@ -138,6 +141,7 @@ impl Printer {
                 .into_iter()
                 .flatten(),
         );
+        columns.extend(plan.shows_prefetch.then_some(Prefetch));
         columns.extend([Test, Rate]);
         columns.extend(plan.compares.then_some([Peer, Ratio]).into_iter().flatten());
         columns.extend([Kernels, Gbps]);

@@ -174,6 +174,7 @@ impl Record {
             ("schedule", json!(c.schedule)),
             ("pin", json!(c.pin)),
             ("gbps", json!(self.gbps)),
+            ("prefetch", json!(c.prefetch.to_string())),
             ("load", json!(s.start.how)),
             ("load_ms", json!(s.start.load_ms)),
             ("first_token_ms", json!(s.start.first_token_ms)),

@@ -272,6 +272,7 @@ fn record() -> Record {
             chunk: 512,
             schedule: Schedule::Dynamic,
             pin: false,
+            prefetch: Default::default(),
         },
         cpu: "A CPU".into(),
         time: "2026-11-30T07:25:00Z".into(),
@@ -326,7 +327,7 @@ fn the_table_is_llama_benchs() {
 }
 
 const NAMES: &str = "build_commit,cpu_info,backends,model_filename,model_type,model_size,model_n_params,n_batch,n_ubatch,\
-n_threads,type_k,type_v,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,avg_ts,stddev_ts,kernels,schedule,pin,gbps,load,load_ms,first_token_ms,rss_bytes,minor_faults,major_faults";
+n_threads,type_k,type_v,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,avg_ts,stddev_ts,kernels,schedule,pin,gbps,prefetch,load,load_ms,first_token_ms,rss_bytes,minor_faults,major_faults";
 
 #[test]
 fn csv_is_quoted_and_leaves_the_unknown_empty() {
@@ -339,11 +340,14 @@ fn csv_is_quoted_and_leaves_the_unknown_empty() {
     );
     assert!(
         lines[1].contains(
-            "\"avx2\",\"dynamic\",\"false\",,\"mmap, willneed\",\"45.25\",\"81.5\",\"132120576\",,"
+            "\"avx2\",\"dynamic\",\"false\",,\"4096\",\"mmap, willneed\",\"45.25\",\"81.5\",\"132120576\",,"
         ),
         "{text}"
     );
-    assert!(lines[2].contains("\"false\",\"11.25\",\"mmap"), "{text}");
+    assert!(
+        lines[2].contains("\"false\",\"11.25\",\"4096\",\"mmap"),
+        "{text}"
+    );
 }
 
 #[test]
