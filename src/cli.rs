@@ -2,6 +2,8 @@
 
 use cbtop::engine::KvType;
 use cbtop::engine::config::Schedule;
+use cbtop::engine::cpu::prefetch::Prefetch;
+use cbtop::gguf::{LoadMethod, MapAdvice};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -61,6 +63,28 @@ pub struct EngineArgs {
     /// Bind every thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
+    /// Bytes ahead that decode fetches weights, 0 for not; with a locality: 4096:low (none, low, moderate, high)
+    /// [default: 4096].
+    #[arg(long, value_name = "BYTES")]
+    pub prefetch: Option<Prefetch>,
+    /// How the file is loaded.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// How a file comes into memory.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Loading")]
+pub struct LoadArgs {
+    /// Map the file, read a copy of it, or read a copy past the page cache: mmap, read or direct [default: mmap].
+    #[arg(long, value_name = "HOW")]
+    pub load: Option<LoadMethod>,
+    /// What the system is told of a mapped file: none, willneed, populate, sequential or random [default: willneed].
+    #[arg(long, value_name = "ADVICE")]
+    pub load_advice: Option<MapAdvice>,
+    /// Ask for huge pages under a copy (with --load read or direct).
+    #[arg(long)]
+    pub huge_pages: bool,
 }
 
 /// How the next token is chosen.
@@ -221,6 +245,9 @@ pub struct RunArgs {
     /// Treat the prompt as a user's message, by the file's chat template.
     #[arg(long)]
     pub chat: bool,
+    /// Say on stderr at the end what loading, prompt and generation took, and what memory.
+    #[arg(long)]
+    pub stats: bool,
     /// Knobs of the engine.
     #[command(flatten)]
     pub engine: EngineArgs,

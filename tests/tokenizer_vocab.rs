@@ -1,6 +1,6 @@
 //! Vocabularies: ids equal llama.cpp's, decoding is the inverse of encoding, damaged ones are refused.
 
-use cbtop::gguf::Gguf;
+use cbtop::gguf::{Gguf, Strings};
 use cbtop::tokenizer::{ChatMessage, Tokenizer, TokenizerError, Vocabulary, render_chat};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
@@ -396,10 +396,10 @@ proptest! {
     ) {
         let vocabulary = Vocabulary {
             model: if llama { "llama" } else { "gpt2" }.into(),
-            tokens: texts,
+            tokens: texts.into(),
             token_types: (types.len() > 4).then_some(types),
             scores: Some(scores),
-            merges: Some(merges),
+            merges: Some(merges.into()),
             bos: special[0].map(u32::from),
             eos: special[1].map(u32::from),
             unknown: special[2].map(|id| u32::from(id % 4)),
@@ -428,8 +428,8 @@ fn small_bpe() -> Vocabulary {
     Vocabulary {
         model: "gpt2".into(),
         pre: Some("gpt-2".into()),
-        tokens,
-        merges: Some(merges),
+        tokens: tokens.into(),
+        merges: Some(merges.into()),
         ..Vocabulary::default()
     }
 }
@@ -446,7 +446,7 @@ fn small_spm() -> Vocabulary {
     scores.extend([-1.0, -1.0, -1.0, -2.0, -2.0, -3.0, -4.0, -5.0]);
     Vocabulary {
         model: "llama".into(),
-        tokens,
+        tokens: tokens.into(),
         token_types: Some(types),
         scores: Some(scores),
         bos: Some(1),
@@ -514,7 +514,7 @@ fn damaged_vocabularies_are_refused_with_the_reason() {
     assert!(refusal(unknown).contains("klingon"));
     assert!(
         refusal(Vocabulary {
-            tokens: vec![],
+            tokens: Strings::default(),
             ..small_spm()
         })
         .contains("empty")
@@ -576,7 +576,7 @@ fn damaged_vocabularies_are_refused_with_the_reason() {
         ("a zz", "joins a token"),
         ("c b", "makes a token"),
     ] {
-        let merges = Some(vec![merge.to_owned()]);
+        let merges = Some(vec![merge].into());
         let message = refusal(Vocabulary {
             merges,
             ..small_bpe()
@@ -591,7 +591,7 @@ fn damaged_vocabularies_are_refused_with_the_reason() {
 #[test]
 fn what_has_no_token_is_said_or_replaced() {
     let mut vocabulary = small_bpe();
-    vocabulary.tokens.retain(|t| t != "x");
+    vocabulary.tokens = vocabulary.tokens.iter().filter(|&t| t != "x").collect();
     let tokenizer = Tokenizer::new(vocabulary.clone()).unwrap();
     assert_eq!(
         tokenizer.encode("axb", false, false),

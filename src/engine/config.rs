@@ -4,6 +4,7 @@ use super::EngineError;
 use super::batch::Split;
 use super::cpu::KernelSet;
 use super::cpu::pool::Spin;
+use super::cpu::prefetch::Prefetch;
 use crate::model::{Hparams, Slots};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -166,6 +167,8 @@ pub struct Config {
     pub schedule: Schedule,
     /// Bind thread `i` to the `i`-th CPU.
     pub pin: bool,
+    /// How far ahead decode fetches weights.
+    pub prefetch: Prefetch,
     /// Most tokens of one step whose logits are wanted.
     pub logit_rows: usize,
 }
@@ -192,6 +195,7 @@ impl Config {
             chunk: 512,
             schedule: Schedule::Dynamic,
             pin: false,
+            prefetch: Prefetch::default(),
             logit_rows: 1,
         }
     }
@@ -227,6 +231,7 @@ impl Config {
                 self.chunk, self.keep, self.n_ctx
             )));
         }
+        self.prefetch.check()?;
         if !self.kernels.is_available() {
             return Err(EngineError::Config(format!(
                 "kernels '{}' need instructions this CPU does not have; these can run here: {}",
@@ -308,6 +313,10 @@ pub struct EngineInfo {
     pub kv_type: String,
     /// Tokens in one prefill chunk.
     pub chunk: u32,
+    /// Bytes ahead that decode fetches weights, with the locality if it is not `high`: `4096`, `1024:none`, `0` for off.
+    pub prefetch: String,
+    /// How the file is in memory, for example `mmap, willneed` or `read, huge pages`.
+    pub load: String,
     /// Sampler in words, for example `greedy` or `temp 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 42`.
     pub sampler: String,
     /// `measured` or, with `--deterministic`, `modelled` (times are then computed from bytes, not measured).

@@ -91,7 +91,7 @@ impl Tokenizer {
                     key: "tokenizer.ggml.merges",
                     model: "gpt2",
                 })?;
-                let bpe = ByteLevelBpe::new(&table, merges, pre)?;
+                let bpe = ByteLevelBpe::new(&table, &merges, pre)?;
                 let adds_bos = bpe.adds_bos();
                 (Encoder::ByteLevel(Box::new(bpe)), adds_bos, false)
             }
@@ -137,10 +137,12 @@ impl Tokenizer {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(text) => match &self.encoder {
-                    Encoder::ByteLevel(bpe) => bpe.encode(text, &mut seen, &mut ids)?,
+                    Encoder::ByteLevel(bpe) => {
+                        bpe.encode(&self.table, text, &mut seen, &mut ids)?
+                    }
                     Encoder::SentencePiece(spm) => {
                         let prefix = self.add_space_prefix && after_special;
-                        spm.encode(text, prefix, &mut scratch, &mut ids)?;
+                        spm.encode(&self.table, text, prefix, &mut scratch, &mut ids)?;
                     }
                 },
             }

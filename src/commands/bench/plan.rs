@@ -6,6 +6,7 @@ use crate::commands::setup;
 use anyhow::bail;
 use cbtop::engine::config::{Schedule, cpus};
 use cbtop::engine::cpu::KernelSet;
+use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{Config, KvType};
 
 /// Default length of a prompt.
@@ -60,6 +61,8 @@ pub(super) struct Case {
     pub schedule: Schedule,
     /// Whether threads are bound to CPUs.
     pub pin: bool,
+    /// How far ahead decode fetches weights.
+    pub prefetch: Prefetch,
 }
 
 impl Case {
@@ -75,6 +78,7 @@ impl Case {
             chunk: self.chunk,
             schedule: self.schedule,
             pin: self.pin,
+            prefetch: self.prefetch,
             ..Config::for_context(n_ctx)
         }
     }
@@ -99,6 +103,10 @@ pub(super) struct Plan {
     pub shows_chunk: bool,
     /// Whether the kv type differs from the default or between rows.
     pub shows_kv: bool,
+    /// Whether the prefetch differs from the default or between rows.
+    pub shows_prefetch: bool,
+    /// Whether a peer runs beside.
+    pub compares: bool,
 }
 
 impl Plan {
@@ -123,6 +131,7 @@ impl Plan {
             kv_types.len(),
             kernels.len(),
             threads.len(),
+            args.prefetch.len().max(1),
             tests.len(),
         ]
         .iter()
@@ -131,7 +140,15 @@ impl Plan {
             bail!("the lists multiply to more than {MOST_CASES} tests; shorten some");
         }
         let mut cases = Vec::new();
-        for &kernels in &kernels {
+        let prefetches = if args.prefetch.is_empty() {
+            vec![Prefetch::default()]
+        } else {
+            args.prefetch.clone()
+        };
+        for (&kernels, &prefetch) in kernels
+            .iter()
+            .flat_map(|k| prefetches.iter().map(move |p| (k, p)))
+        {
             for &chunk in &chunks {
                 for &kv_type in &kv_types {
                     for &threads in &threads {
@@ -143,6 +160,7 @@ impl Plan {
                             chunk,
                             schedule: args.schedule.unwrap_or(Schedule::Dynamic),
                             pin: args.pin,
+                            prefetch,
                         }));
                     }
                 }
@@ -152,6 +170,8 @@ impl Plan {
             cases,
             shows_chunk: chunks != [CHUNK],
             shows_kv: kv_types != [KvType::F16],
+            shows_prefetch: !args.prefetch.is_empty(),
+            compares: args.compare.is_some(),
         })
     }
 }

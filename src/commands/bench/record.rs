@@ -1,6 +1,8 @@
 //! The result of one test: what was run, its samples and their statistics, under llama-bench's field names.
 
+use super::compare::Beside;
 use super::plan::Case;
+use super::start::Start;
 use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::gguf::Gguf;
 use cbtop::model::{Model, quantisation_name, weight_bytes_per_token};
@@ -19,11 +21,13 @@ pub(super) struct Subject {
     pub bytes: u64,
     /// Elements of all tensors.
     pub params: u64,
+    /// What it took to get a first token out of it.
+    pub start: Start,
 }
 
 impl Subject {
     /// Describes a model.
-    pub fn new(file: String, gguf: &Gguf) -> Self {
+    pub fn new(file: String, gguf: &Gguf, start: Start) -> Self {
         let params = gguf.tensors().iter().map(|t| t.elements()).sum();
         // One of the architectures that run, or there would be no model.
         let arch = gguf
@@ -49,6 +53,7 @@ impl Subject {
             kind: format!("{arch} {label} {}", quantisation_name(gguf)),
             bytes: gguf.tensors().iter().map(|t| t.bytes).sum(),
             params,
+            start,
         }
     }
 }
@@ -88,6 +93,8 @@ pub(super) struct Record {
     /// Bytes of weights and kv cache read a second, GB/s (10^9), where a test is generation alone: a chunk of a prompt
     /// reads the weights once for many tokens, so bytes say little about it.
     pub gbps: Option<f64>,
+    /// The peer's results, with `--compare`.
+    pub beside: Option<Beside>,
 }
 
 impl Record {
@@ -106,6 +113,7 @@ impl Record {
             time,
             samples_ns,
             gbps: None,
+            beside: None,
         };
         if case.test.n_prompt == 0 {
             let bytes = weight_bytes_per_token(model) as f64 + kv_bytes_read(model, case);
@@ -114,7 +122,8 @@ impl Record {
         record
     }
 
-    fn tokens(&self) -> f64 {
+    /// Tokens of a repetition.
+    pub fn tokens(&self) -> f64 {
         (self.case.test.n_prompt + self.case.test.n_gen) as f64
     }
 
@@ -138,7 +147,7 @@ impl Record {
             (mean_and_stddev(&ns), self.tokens_per_second());
         let (c, s) = (&self.case, &self.subject);
         let kv = c.kv_type.name();
-        vec![
+        let mut fields = vec![
             (
                 "build_commit",
                 json!(concat!("cbtop ", env!("CARGO_PKG_VERSION"))),
@@ -166,16 +175,34 @@ impl Record {
             ("schedule", json!(c.schedule)),
             ("pin", json!(c.pin)),
             ("gbps", json!(self.gbps)),
-        ]
+            ("prefetch", json!(c.prefetch.to_string())),
+            ("load", json!(s.start.how)),
+            ("load_ms", json!(s.start.load_ms)),
+            ("first_token_ms", json!(s.start.first_token_ms)),
+            ("rss_bytes", json!(s.start.rss_bytes)),
+            ("minor_faults", json!(s.start.faults.map(|f| f.minor))),
+            ("major_faults", json!(s.start.faults.map(|f| f.major))),
+        ];
+        if let Some(beside) = &self.beside {
+            fields.extend(beside.fields(self.tokens(), &self.samples_ns));
+        }
+        fields
     }
 }
 
 impl Serialize for Record {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let samples = [
+        let mut samples = vec![
             ("samples_ns", json!(self.samples_ns)),
             ("samples_ts", json!(self.samples_ts())),
         ];
+        if let Some(beside) = &self.beside {
+            samples.extend([
+                ("peer_samples_ns", json!(beside.samples_ns)),
+                ("peer_samples_ts", json!(beside.samples_ts(self.tokens()))),
+                ("ratios", json!(beside.ratios(&self.samples_ns))),
+            ]);
+        }
         s.collect_map(self.fields().into_iter().chain(samples))
     }
 }

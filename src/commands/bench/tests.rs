@@ -2,6 +2,7 @@ use super::numbers::{Numbers, Pair};
 use super::plan::{Case, Plan, Test};
 use super::print::{Format, Printer};
 use super::record::{Record, Subject, mean_and_stddev, size_label};
+use super::start::Start;
 use super::{BenchArgs, long_flags, run, utc};
 use cbtop::engine::KvType;
 use cbtop::engine::config::Schedule;
@@ -251,6 +252,13 @@ fn record() -> Record {
             kind: "llama 135M Q4_1".into(),
             bytes: 97_700_000,
             params: 134_515_008,
+            start: Start {
+                how: "mmap, willneed".into(),
+                load_ms: 45.25,
+                first_token_ms: 81.5,
+                rss_bytes: Some(132_120_576),
+                faults: None,
+            },
         },
         case: Case {
             test: Test {
@@ -264,11 +272,13 @@ fn record() -> Record {
             chunk: 512,
             schedule: Schedule::Dynamic,
             pin: false,
+            prefetch: Default::default(),
         },
         cpu: "A CPU".into(),
         time: "2026-11-30T07:25:00Z".into(),
         samples_ns: vec![1_280_000_000, 1_000_000_000],
         gbps: Some(11.25),
+        beside: None,
     }
 }
 
@@ -301,7 +311,11 @@ fn the_table_is_llama_benchs() {
     let text = print(Format::Md, "");
     assert_eq!(
         text,
-        format!("{expected}\nbuild: cbtop {}\n", env!("CARGO_PKG_VERSION"))
+        format!(
+            "{expected}\nllama 135M Q4_1: load 45 ms (mmap, willneed), first token after 82 ms, resident 126.0 MiB, \
+             page faults -\nbuild: cbtop {}\n",
+            env!("CARGO_PKG_VERSION")
+        )
     );
     let wide = print(Format::Md, "-ub 64 --kv-type f32");
     assert!(
@@ -313,7 +327,7 @@ fn the_table_is_llama_benchs() {
 }
 
 const NAMES: &str = "build_commit,cpu_info,backends,model_filename,model_type,model_size,model_n_params,n_batch,n_ubatch,\
-n_threads,type_k,type_v,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,avg_ts,stddev_ts,kernels,schedule,pin,gbps";
+n_threads,type_k,type_v,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,avg_ts,stddev_ts,kernels,schedule,pin,gbps,prefetch,load,load_ms,first_token_ms,rss_bytes,minor_faults,major_faults";
 
 #[test]
 fn csv_is_quoted_and_leaves_the_unknown_empty() {
@@ -325,10 +339,15 @@ fn csv_is_quoted_and_leaves_the_unknown_empty() {
         "{text}"
     );
     assert!(
-        lines[1].ends_with("\"avx2\",\"dynamic\",\"false\","),
+        lines[1].contains(
+            "\"avx2\",\"dynamic\",\"false\",,\"4096\",\"mmap, willneed\",\"45.25\",\"81.5\",\"132120576\",,"
+        ),
         "{text}"
     );
-    assert!(lines[2].ends_with("\"false\",\"11.25\""), "{text}");
+    assert!(
+        lines[2].contains("\"false\",\"11.25\",\"4096\",\"mmap"),
+        "{text}"
+    );
 }
 
 #[test]

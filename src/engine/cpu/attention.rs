@@ -53,6 +53,8 @@ impl AttentionElem for f16 {
         match set {
             #[cfg(target_arch = "x86_64")]
             KernelSet::Avx2 | KernelSet::Avx512 => x86::ops::<f16>(),
+            #[cfg(target_arch = "aarch64")]
+            KernelSet::Neon | KernelSet::Dotprod => neon_ops::<f16>(),
             _ => portable!(to_f32),
         }
     }
@@ -63,6 +65,8 @@ impl AttentionElem for f32 {
         match set {
             #[cfg(target_arch = "x86_64")]
             KernelSet::Avx2 | KernelSet::Avx512 => x86::ops::<f32>(),
+            #[cfg(target_arch = "aarch64")]
+            KernelSet::Neon | KernelSet::Dotprod => neon_ops::<f32>(),
             _ => portable!(same),
         }
     }
@@ -100,6 +104,14 @@ fn q8_weighted_sum(p: &[f32], v: &[Q8Block], out: &mut [f32]) {
                 .zip(v.q)
                 .for_each(|(o, q)| *o += f * f32::from(q));
         }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn neon_ops<E: super::neon::attention::Load4>() -> AttentionOps<E> {
+    AttentionOps {
+        scores: super::neon::attention::scores::<E>,
+        weighted_sum: super::neon::attention::weighted_sum::<E>,
     }
 }
 

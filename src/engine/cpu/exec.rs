@@ -158,6 +158,7 @@ impl Executor {
         step: &StepInput,
         observer: &mut O,
     ) -> Result<(), Poisoned> {
+        self.config.prefetch.apply();
         for c in &self.counters[range.clone()] {
             c.store(0, Ordering::Relaxed);
         }

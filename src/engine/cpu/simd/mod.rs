@@ -24,22 +24,18 @@ use super::mat::{Acts, MatCall, MatKernel};
 use crate::gguf::GgmlType;
 use format::Format;
 use isa::{Avx2, Avx512, Isa};
-use std::arch::x86_64::*;
 
 /// Fewer columns than this are computed one at a time even when their scales are coarse: repacking a
 /// tile costs about as much as two dot products with it.
 const REPACK_FROM: usize = 3;
 
-/// How many bytes ahead of a block the weights are fetched: measured against 1024 and none.
-const AHEAD: usize = 4096;
-
-/// Asks for the cache lines of the 256 weights that follow [`AHEAD`] bytes later.
+/// Asks for the cache lines of the 256 weights that follow as far ahead as the knob says.
 #[inline(always)]
 unsafe fn prefetch<F: Format>(w: *const u8) {
     let bytes = F::BYTES * (256 / F::LEN);
+    let now = super::prefetch::now();
     for line in 0..bytes.div_ceil(64) {
-        // A prefetch of an address past the weights is ignored by the CPU.
-        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + 64 * line).cast());
+        super::prefetch::line(now, w.wrapping_add(64 * line));
     }
 }
 
