@@ -52,7 +52,7 @@ pub(in crate::engine::cpu) fn scores<E: Load4>(q: &[f32], k: &[E], scale: f32, o
     }
 }
 
-/// `out = sum_j p[j] * v[j]`; `v` is `[p.len()][out.len()]`.
+/// `out += sum_j p[j] * v[j]`; `v` is `[p.len()][out.len()]`.
 ///
 /// # Panics
 /// When `v` is too short.
@@ -72,11 +72,11 @@ pub(in crate::engine::cpu) fn weighted_sum<E: Load4>(p: &[f32], v: &[E], out: &m
         }
     }
     for (d, o) in out.iter_mut().enumerate().skip(d) {
-        *o = p
+        *o += p
             .iter()
             .enumerate()
             .map(|(j, p)| p * v[j * n + d].into())
-            .sum();
+            .sum::<f32>();
     }
 }
 
@@ -84,7 +84,7 @@ pub(in crate::engine::cpu) fn weighted_sum<E: Load4>(p: &[f32], v: &[E], out: &m
 /// readable elements each, and `out` has them too.
 #[inline(always)]
 unsafe fn tile<E: Load4, const W: usize>(p: &[f32], v: *const E, n: usize, out: &mut [f32]) {
-    let mut acc = [vdupq_n_f32(0.0); W];
+    let mut acc: [float32x4_t; W] = std::array::from_fn(|w| vld1q_f32(out.as_ptr().add(4 * w)));
     for (j, &p) in p.iter().enumerate() {
         let row = v.add(j * n);
         for (w, acc) in acc.iter_mut().enumerate() {
