@@ -1,9 +1,7 @@
 //! What each brick computes, one thread's share of it.
 
-use super::attention::AttentionElem;
 use super::buffers::share;
 use super::exec::{Executor, StepInput};
-use super::kv::{KvPlanes, Planes};
 use super::pool::Barrier;
 use super::{Acts, FloatOps, Input, MatCall};
 use crate::engine::config::Schedule;
@@ -343,7 +341,7 @@ impl Job<'_> {
     /// # Safety
     /// The slot is this thread's, by `for_heads`.
     #[allow(clippy::mut_from_ref)]
-    unsafe fn head(&self, token: usize, slot: usize) -> &mut [f32] {
+    pub(super) unsafe fn head(&self, token: usize, slot: usize) -> &mut [f32] {
         let (b, dim, n) = (&self.exec.buffers, self.hp.head_dim_k, self.hp.n_head);
         // SAFETY: the caller's promise.
         unsafe {
@@ -376,119 +374,6 @@ impl Job<'_> {
         };
         let (cos, sin) = angles.split_at(half);
         rotate(head, cos, sin, style);
-    }
-
-    fn kv_write(&self, layer: usize, token: usize, slot: usize) {
-        let hp = self.hp;
-        if slot < hp.n_head {
-            return;
-        }
-        let h = slot - hp.n_head;
-        let place = self.step.places[token];
-        let layer = self
-            .exec
-            .cache
-            .layer(self.step.spans[place.span].seq, layer);
-        let at = self.shape.slots.slot(place.position);
-        let b = &self.exec.buffers;
-        // SAFETY: the key head is this thread's since the rotation; values were written before a barrier; the cache
-        // slot of this head is written by this thread alone (no two tokens of a step share one) and read after a barrier.
-        unsafe {
-            let k = self.head(token, slot);
-            let v = &b.get(Buf::V).col(token)[h * hp.head_dim_v..][..hp.head_dim_v];
-            match &self.exec.cache.planes {
-                KvPlanes::F16(p) => p.write(layer, h, at, k, v),
-                KvPlanes::F32(p) => p.write(layer, h, at, k, v),
-                KvPlanes::Q8_0(p) => p.write(layer, h, at, k, v),
-            }
-        }
-    }
-
-    fn attend(
-        &self,
-        i: usize,
-        layer: usize,
-        window: Option<usize>,
-        sinks: Option<&[f32]>,
-        tid: usize,
-    ) {
-        let hp = self.hp;
-        let dim = hp.head_dim_v;
-        let inline_quantise = dim.is_multiple_of(Q8_BLOCK);
-        self.pieces(i, tid, self.shape.tokens * hp.n_head, 1, |tasks| {
-            for task in tasks {
-                let (token, h) = (task / hp.n_head, task % hp.n_head);
-                let at = (layer, token, h);
-                match &self.exec.cache.planes {
-                    KvPlanes::F16(p) => self.attend_head(p, at, (window, sinks.map(|s| s[h])), tid),
-                    KvPlanes::F32(p) => self.attend_head(p, at, (window, sinks.map(|s| s[h])), tid),
-                    KvPlanes::Q8_0(p) => {
-                        self.attend_head(p, at, (window, sinks.map(|s| s[h])), tid)
-                    }
-                }
-                if inline_quantise {
-                    // SAFETY: this head's output is this thread's.
-                    unsafe { self.quantise(Buf::Heads, token, h * dim..(h + 1) * dim) };
-                }
-            }
-        });
-    }
-
-    fn quantise_heads(&self, tid: usize) {
-        for token in self.my_tokens(tid) {
-            // SAFETY: this token's column is this thread's; its heads were written before a barrier.
-            unsafe { self.quantise(Buf::Heads, token, 0..self.hp.attn_dim()) };
-        }
-    }
-
-    fn attend_head<E: AttentionElem>(
-        &self,
-        planes: &Planes<E>,
-        (layer, token, h): (usize, usize, usize),
-        (window, sink): (Option<usize>, Option<f32>),
-        tid: usize,
-    ) {
-        let hp = self.hp;
-        let kv_head = h / (hp.n_head / hp.n_head_kv);
-        let place = self.step.places[token];
-        let span = &self.step.spans[place.span];
-        let layer = self.exec.cache.layer(span.seq, layer);
-        let slots = self.shape.slots;
-        let seen = slots.seen(span, place.position, window);
-        let runs = slots.runs(span, place.position, window);
-        let scale = hp.score_scale(place.position);
-        let b = &self.exec.buffers;
-        // SAFETY: the output head is this task's, the score column this thread's; queries and cache were written before
-        // a barrier.
-        unsafe {
-            let q = &b.get(Buf::Q).col(token)[h * hp.head_dim_k..][..hp.head_dim_k];
-            let scores = b.scores.part_mut(tid, 0, seen);
-            let mut rest = &mut *scores;
-            for run in runs.iter().filter(|r| !r.is_empty()) {
-                let (part, after) = rest.split_at_mut(run.len());
-                rest = after;
-                let keys = planes.k.rows(layer, kv_head, run.start, run.end);
-                (planes.ops.scores)(q, keys, scale, part);
-            }
-            if let Some(cap) = hp.attn_softcap {
-                (self.exec.ops.softcap)(scores, cap);
-            }
-            match sink {
-                None => (self.exec.ops.softmax)(scores),
-                Some(sink) => softmax_beside(self.exec.ops, scores, sink),
-            }
-            let out = b
-                .get(Buf::Heads)
-                .part_mut(token, h * hp.head_dim_v, hp.head_dim_v);
-            out.fill(0.0);
-            let mut rest = &*scores;
-            for run in runs.iter().filter(|r| !r.is_empty()) {
-                let (part, after) = rest.split_at(run.len());
-                rest = after;
-                let values = planes.v.rows(layer, kv_head, run.start, run.end);
-                (planes.ops.weighted_sum)(part, values, out);
-            }
-        }
     }
 
     fn activate(
@@ -569,15 +454,6 @@ fn activate(ops: &FloatOps, act: Act, gate: &[f32], up: Option<&[f32]>, out: &mu
             }
         }
     }
-}
-
-/// Softmax over `x` and one more logit, whose share is dropped.
-fn softmax_beside(ops: &FloatOps, x: &mut [f32], sink: f32) {
-    let max = (ops.max)(x).max(sink);
-    let all = (ops.exp_sum)(x, max) + f64::from(sink - max).exp();
-    let own = (ops.exp_sum)(x, max);
-    (ops.softmax)(x);
-    (ops.scale)(x, (own / all) as f32);
 }
 
 fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {

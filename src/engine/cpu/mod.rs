@@ -8,6 +8,7 @@
 
 mod activations;
 mod acts;
+mod attend;
 mod attention;
 mod bricks;
 mod buffers;
