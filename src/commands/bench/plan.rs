@@ -4,6 +4,7 @@ use super::BenchArgs;
 use super::numbers::Numbers;
 use crate::commands::setup;
 use anyhow::bail;
+use cbtop::engine::batch::Split;
 use cbtop::engine::config::{Schedule, cpus};
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::{Config, KvType};
@@ -60,6 +61,10 @@ pub(super) struct Case {
     pub schedule: Schedule,
     /// Whether threads are bound to CPUs.
     pub pin: bool,
+    /// Sequences run together, each with the test's tokens.
+    pub batch: usize,
+    /// How prompts of several sequences are cut into chunks.
+    pub split: Split,
 }
 
 impl Case {
@@ -75,6 +80,8 @@ impl Case {
             chunk: self.chunk,
             schedule: self.schedule,
             pin: self.pin,
+            n_seq: self.batch,
+            split: self.split,
             ..Config::for_context(n_ctx)
         }
     }
@@ -86,7 +93,15 @@ impl Case {
         } else {
             "threads"
         };
-        format!("{} with {} {threads}", self.test.label(), self.threads)
+        let batch = match self.batch {
+            1 => String::new(),
+            n => format!(", {n} sequences"),
+        };
+        format!(
+            "{} with {} {threads}{batch}",
+            self.test.label(),
+            self.threads
+        )
     }
 }
 
@@ -99,6 +114,8 @@ pub(super) struct Plan {
     pub shows_chunk: bool,
     /// Whether the kv type differs from the default or between rows.
     pub shows_kv: bool,
+    /// Whether the number of sequences was given.
+    pub shows_batch: bool,
 }
 
 impl Plan {
@@ -112,6 +129,10 @@ impl Plan {
             .map(|b| setup::kernels(b))
             .collect::<Result<_, _>>()?;
         let threads = Numbers::all(&args.threads, cpus());
+        let mut batches = Numbers::all(&args.batch, 1);
+        // From the fewest on: rows are compared with the one of a single sequence.
+        batches.sort_unstable();
+        batches.dedup();
         let tests = tests(args);
         if tests.is_empty() {
             bail!(
@@ -123,6 +144,7 @@ impl Plan {
             kv_types.len(),
             kernels.len(),
             threads.len(),
+            batches.len(),
             tests.len(),
         ]
         .iter()
@@ -135,7 +157,10 @@ impl Plan {
             for &chunk in &chunks {
                 for &kv_type in &kv_types {
                     for &threads in &threads {
-                        cases.extend(tests.iter().map(|&test| Case {
+                        let pairs = tests
+                            .iter()
+                            .flat_map(|&test| batches.iter().map(move |&batch| (test, batch)));
+                        cases.extend(pairs.map(|(test, batch)| Case {
                             test,
                             threads,
                             kernels,
@@ -143,6 +168,8 @@ impl Plan {
                             chunk,
                             schedule: args.schedule.unwrap_or(Schedule::Dynamic),
                             pin: args.pin,
+                            batch,
+                            split: args.split.unwrap_or(Split::Simple),
                         }));
                     }
                 }
@@ -152,6 +179,7 @@ impl Plan {
             cases,
             shows_chunk: chunks != [CHUNK],
             shows_kv: kv_types != [KvType::F16],
+            shows_batch: !args.batch.is_empty(),
         })
     }
 }

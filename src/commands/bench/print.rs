@@ -36,6 +36,9 @@ enum Column {
     Rate,
     Kernels,
     Gbps,
+    Batch,
+    Each,
+    Gain,
 }
 
 impl Column {
@@ -54,6 +57,9 @@ impl Column {
             Self::Rate => ("t/s", 20, false),
             Self::Kernels => ("kernels", 7, true),
             Self::Gbps => ("GB/s", 8, false),
+            Self::Batch => ("batch", 5, false),
+            Self::Each => ("t/s each", 8, false),
+            Self::Gain => ("x batch 1", 9, false),
         }
     }
 
@@ -72,7 +78,10 @@ impl Column {
                 format!("{mean:.2} ± {stddev:.2}")
             }
             Self::Kernels => r.case.kernels.name().into(),
-            Self::Gbps => r.gbps.map_or_else(|| "-".into(), |g| format!("{g:.2}")),
+            Self::Gbps => or_dash(r.gbps),
+            Self::Batch => r.case.batch.to_string(),
+            Self::Each => format!("{:.2}", r.sequence_rate()),
+            Self::Gain => or_dash(r.batch_gain),
         }
     }
 
@@ -82,6 +91,10 @@ impl Column {
             (_, width, false) => format!(" {text:>width$} |"),
         }
     }
+}
+
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |v| format!("{v:.2}"))
 }
 
 fn size(bytes: u64) -> String {
@@ -117,7 +130,16 @@ impl Printer {
                 .into_iter()
                 .flatten(),
         );
-        columns.extend([Test, Rate, Kernels, Gbps]);
+        columns.push(Test);
+        columns.extend(plan.shows_batch.then_some(Batch));
+        columns.push(Rate);
+        columns.extend(
+            plan.shows_batch
+                .then_some([Each, Gain])
+                .into_iter()
+                .flatten(),
+        );
+        columns.extend([Kernels, Gbps]);
         Self {
             format,
             columns,
@@ -230,7 +252,7 @@ fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
 
 fn sql_type(name: &str, value: &Value) -> &'static str {
     match value {
-        _ if name == "gbps" => "REAL",
+        _ if matches!(name, "gbps" | "batch_gain") => "REAL",
         Value::Number(n) if n.is_f64() => "REAL",
         Value::Number(_) | Value::Bool(_) => "INTEGER",
         _ => "TEXT",
