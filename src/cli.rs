@@ -1,8 +1,8 @@
 //! Command-line definitions only; what they mean is in `commands/`.
 
-use cbtop::engine::KvType;
 use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
+use cbtop::engine::{KvType, Overflow};
 use cbtop::gguf::{LoadMethod, MapAdvice};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -51,9 +51,15 @@ pub struct EngineArgs {
     /// Context length to allocate, tokens [default: the model's, at most 8192].
     #[arg(short, long = "ctx", value_name = "TOKENS")]
     pub ctx: Option<usize>,
-    /// Element type of the kv cache: f16 or f32.
+    /// Element type of the kv cache: f16, f32 or q8_0.
     #[arg(long, value_name = "TYPE")]
     pub kv_type: Option<KvType>,
+    /// Beyond the context: stop, or ring, where a token takes the place of the oldest [default: stop].
+    #[arg(long, value_name = "HOW")]
+    pub overflow: Option<Overflow>,
+    /// First tokens that a ring never evicts [default: 0].
+    #[arg(long, value_name = "TOKENS")]
+    pub keep: Option<usize>,
     /// Tokens of a prompt processed at once [default: 512].
     #[arg(long, value_name = "TOKENS")]
     pub chunk: Option<usize>,
@@ -175,6 +181,9 @@ pub struct InspectArgs {
     /// Context length for the memory needed [default: as when run].
     #[arg(short, long = "ctx", value_name = "TOKENS")]
     pub ctx: Option<usize>,
+    /// Element type of the kv cache for the memory needed: f16, f32 or q8_0 [default: as when run].
+    #[arg(long, value_name = "TYPE")]
+    pub kv_type: Option<KvType>,
 }
 
 /// `cbtop eval`.

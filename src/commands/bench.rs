@@ -14,6 +14,7 @@ mod utc;
 use crate::cli::LoadArgs;
 use crate::commands::setup;
 use anyhow::{Context, bail};
+use cbtop::engine::batch::Split;
 use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{Config, KvType};
@@ -60,7 +61,7 @@ pub struct BenchArgs {
     /// Tokens of a prompt processed at once [default: 512].
     #[arg(long, visible_alias = "chunk", value_name = "N")]
     pub ubatch_size: Vec<Numbers>,
-    /// Element type of the kv cache: f16, f32 [default: f16].
+    /// Element type of the kv cache: f16, f32, q8_0 [default: f16].
     #[arg(long, value_name = "TYPE", value_delimiter = ',', conflicts_with_all = ["cache_type_k", "cache_type_v"])]
     pub kv_type: Vec<KvType>,
     /// Type of keys; keys and values share one here, so give --cache-type-v the same.
@@ -79,6 +80,12 @@ pub struct BenchArgs {
         requires = "cache_type_k"
     )]
     pub cache_type_v: Vec<KvType>,
+    /// Sequences run together, 1 to 64, each with a kv cache and the test's tokens of its own [default: 1].
+    #[arg(long, value_name = "M")]
+    pub batch: Vec<Numbers>,
+    /// How prompts of several sequences are cut into chunks: simple, equal, sequence [default: simple].
+    #[arg(long, value_name = "HOW")]
+    pub split: Option<Split>,
     /// Kernels: auto (the best here), scalar, avx2, avx512.
     #[arg(
         long,
@@ -154,8 +161,21 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let plan = Plan::from_args(args)?;
     for case in &plan.cases {
         case.config().check().with_context(|| case.label())?;
+        if args.compare.is_some() && case.batch > 1 {
+            bail!(
+                "{}: --compare measures one sequence at a time; leave out --batch, or run it apart",
+                case.label()
+            );
+        }
     }
     let models = open_all(args, &plan)?;
+    for (subject, model) in &models {
+        for case in &plan.cases {
+            case.config()
+                .check_heads(&model.hparams)
+                .with_context(|| format!("{}, {}", subject.file, case.label()))?;
+        }
+    }
     let mut peer = match args.compare {
         Some(PeerName::LlamaCpp) => Some(find_peer(args, &models)?),
         None => None,
@@ -169,9 +189,11 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let cases = models
         .iter()
         .flat_map(|m| plan.cases.iter().map(move |c| (m, c)));
+    let mut single = None;
     for (i, ((subject, model), case)) in cases.enumerate() {
         let number = format!("{}/{total}", i + 1);
-        let record = bench_one(args, (subject, model), case, peer.as_mut(), &number)?;
+        let mut record = bench_one(args, (subject, model), case, peer.as_mut(), &number)?;
+        record.compare(&mut single);
         printers.each(out, |p, to| p.row(&record, to))?;
     }
     printers.each(out, |p, to| p.footer(to))?;

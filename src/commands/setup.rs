@@ -2,9 +2,9 @@
 
 use crate::cli::{EngineArgs, LoadArgs, SamplerArgs};
 use anyhow::{anyhow, bail};
-use cbtop::engine::Config;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::sampler::SamplerConfig;
+use cbtop::engine::{Config, Overflow};
 use cbtop::gguf::{LoadMethod, LoadOptions};
 use cbtop::session::{Loaded, Source};
 use std::collections::BTreeSet;
@@ -80,11 +80,22 @@ pub fn config(
     set("threads", args.threads, &mut config.threads);
     set("ctx", args.ctx, &mut config.n_ctx);
     set("chunk", args.chunk, &mut config.chunk);
-    config.chunk = if args.chunk.is_some() {
-        config.chunk
-    } else {
-        config.chunk.min(config.n_ctx.max(1))
-    };
+    set("keep", args.keep, &mut config.keep);
+    if let Some(how) = args.overflow {
+        explicit.insert("overflow");
+        config.overflow = how;
+    }
+    if args.chunk.is_none() {
+        let most = match config.overflow {
+            Overflow::Stop => config.n_ctx,
+            // Half of the ring, so that a chunk of a long prompt does not evict all that its first tokens refer to.
+            Overflow::Ring => config.n_ctx.saturating_sub(config.keep) / 2,
+        };
+        config.chunk = config.chunk.min(most.max(1));
+    }
+    if args.keep.is_some() && config.overflow == Overflow::Stop {
+        bail!("--keep is for a context that turns round; add --overflow ring");
+    }
     if let Some(ty) = args.kv_type {
         explicit.insert("kv-type");
         config.kv_type = ty;
@@ -102,6 +113,7 @@ pub fn config(
         config.prefetch = prefetch;
     }
     config.check()?;
+    config.check_heads(&loaded.model.hparams)?;
     Ok((config, explicit))
 }
 

@@ -4,6 +4,7 @@ use super::BenchArgs;
 use super::numbers::Numbers;
 use crate::commands::setup;
 use anyhow::bail;
+use cbtop::engine::batch::Split;
 use cbtop::engine::config::{Schedule, cpus};
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::cpu::prefetch::Prefetch;
@@ -63,6 +64,10 @@ pub(super) struct Case {
     pub pin: bool,
     /// How far ahead decode fetches weights.
     pub prefetch: Prefetch,
+    /// Sequences run together, each with the test's tokens.
+    pub batch: usize,
+    /// How prompts of several sequences are cut into chunks.
+    pub split: Split,
 }
 
 impl Case {
@@ -79,6 +84,8 @@ impl Case {
             schedule: self.schedule,
             pin: self.pin,
             prefetch: self.prefetch,
+            n_seq: self.batch,
+            split: self.split,
             ..Config::for_context(n_ctx)
         }
     }
@@ -90,7 +97,15 @@ impl Case {
         } else {
             "threads"
         };
-        format!("{} with {} {threads}", self.test.label(), self.threads)
+        let batch = match self.batch {
+            1 => String::new(),
+            n => format!(", {n} sequences"),
+        };
+        format!(
+            "{} with {} {threads}{batch}",
+            self.test.label(),
+            self.threads
+        )
     }
 }
 
@@ -107,6 +122,8 @@ pub(super) struct Plan {
     pub shows_prefetch: bool,
     /// Whether a peer runs beside.
     pub compares: bool,
+    /// Whether the number of sequences was given.
+    pub shows_batch: bool,
 }
 
 impl Plan {
@@ -120,6 +137,10 @@ impl Plan {
             .map(|b| setup::kernels(b))
             .collect::<Result<_, _>>()?;
         let threads = Numbers::all(&args.threads, cpus());
+        let mut batches = Numbers::all(&args.batch, 1);
+        // From the fewest on: rows are compared with the one of a single sequence.
+        batches.sort_unstable();
+        batches.dedup();
         let tests = tests(args);
         if tests.is_empty() {
             bail!(
@@ -132,6 +153,7 @@ impl Plan {
             kernels.len(),
             threads.len(),
             args.prefetch.len().max(1),
+            batches.len(),
             tests.len(),
         ]
         .iter()
@@ -152,7 +174,10 @@ impl Plan {
             for &chunk in &chunks {
                 for &kv_type in &kv_types {
                     for &threads in &threads {
-                        cases.extend(tests.iter().map(|&test| Case {
+                        let pairs = tests
+                            .iter()
+                            .flat_map(|&test| batches.iter().map(move |&batch| (test, batch)));
+                        cases.extend(pairs.map(|(test, batch)| Case {
                             test,
                             threads,
                             kernels,
@@ -161,6 +186,8 @@ impl Plan {
                             schedule: args.schedule.unwrap_or(Schedule::Dynamic),
                             pin: args.pin,
                             prefetch,
+                            batch,
+                            split: args.split.unwrap_or(Split::Simple),
                         }));
                     }
                 }
@@ -172,6 +199,7 @@ impl Plan {
             shows_kv: kv_types != [KvType::F16],
             shows_prefetch: !args.prefetch.is_empty(),
             compares: args.compare.is_some(),
+            shows_batch: !args.batch.is_empty(),
         })
     }
 }

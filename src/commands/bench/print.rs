@@ -40,6 +40,9 @@ enum Column {
     Gbps,
     Peer,
     Ratio,
+    Batch,
+    Each,
+    Gain,
 }
 
 impl Column {
@@ -61,6 +64,9 @@ impl Column {
             Self::Gbps => ("GB/s", 8, false),
             Self::Peer => ("llama.cpp t/s", 20, false),
             Self::Ratio => ("ratio (quartiles)", 21, false),
+            Self::Batch => ("batch", 5, false),
+            Self::Each => ("t/s each", 8, false),
+            Self::Gain => ("x batch 1", 9, false),
         }
     }
 
@@ -77,7 +83,10 @@ impl Column {
             Self::Test => r.case.test.label(),
             Self::Rate => rate(r.tokens_per_second()),
             Self::Kernels => r.case.kernels.name().into(),
-            Self::Gbps => r.gbps.map_or_else(|| "-".into(), |g| format!("{g:.2}")),
+            Self::Gbps => or_dash(r.gbps),
+            Self::Batch => r.case.batch.to_string(),
+            Self::Each => format!("{:.2}", r.sequence_rate()),
+            Self::Gain => or_dash(r.batch_gain),
             Self::Peer => r.beside.as_ref().map_or_else(
                 || "-".into(),
                 |b| rate(mean_and_stddev(&b.samples_ts(r.tokens()))),
@@ -102,6 +111,10 @@ impl Column {
 
 fn rate((mean, stddev): (f64, f64)) -> String {
     format!("{mean:.2} ± {stddev:.2}")
+}
+
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |v| format!("{v:.2}"))
 }
 
 fn size(bytes: u64) -> String {
@@ -142,7 +155,11 @@ impl Printer {
                 .flatten(),
         );
         columns.extend(plan.shows_prefetch.then_some(Prefetch));
-        columns.extend([Test, Rate]);
+        columns.push(Test);
+        columns.extend(plan.shows_batch.then_some(Batch));
+        columns.push(Rate);
+        let batch = plan.shows_batch.then_some([Each, Gain]);
+        columns.extend(batch.into_iter().flatten());
         columns.extend(plan.compares.then_some([Peer, Ratio]).into_iter().flatten());
         columns.extend([Kernels, Gbps]);
         Self {
@@ -274,7 +291,12 @@ fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
 
 fn sql_type(name: &str, value: &Value) -> &'static str {
     match value {
-        _ if name == "gbps" || name.ends_with("_ms") || name.starts_with("ratio") => "REAL",
+        _ if matches!(name, "gbps" | "batch_gain")
+            || name.ends_with("_ms")
+            || name.starts_with("ratio") =>
+        {
+            "REAL"
+        }
         Value::Number(n) if n.is_f64() => "REAL",
         Value::Number(_) | Value::Bool(_) => "INTEGER",
         _ if name == "rss_bytes" || name.ends_with("_faults") => "INTEGER",

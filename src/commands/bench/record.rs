@@ -5,7 +5,7 @@ use super::plan::Case;
 use super::start::Start;
 use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::gguf::Gguf;
-use cbtop::model::{Model, quantisation_name, weight_bytes_per_token};
+use cbtop::model::{Model, Op, quantisation_name, weight_bytes_per_token};
 use cbtop::profiler::os;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -95,6 +95,8 @@ pub(super) struct Record {
     pub gbps: Option<f64>,
     /// The peer's results, with `--compare`.
     pub beside: Option<Beside>,
+    /// Tokens a second of all sequences over those of a single one in the same test of this run.
+    pub batch_gain: Option<f64>,
 }
 
 impl Record {
@@ -114,17 +116,40 @@ impl Record {
             samples_ns,
             gbps: None,
             beside: None,
+            batch_gain: None,
         };
         if case.test.n_prompt == 0 {
-            let bytes = weight_bytes_per_token(model) as f64 + kv_bytes_read(model, case);
-            record.gbps = Some(bytes * record.tokens_per_second().0 / 1e9);
+            record.gbps = Some(bytes_per_step(model, case) * record.sequence_rate() / 1e9);
         }
         record
     }
 
-    /// Tokens of a repetition.
+    /// Tokens of a repetition, all sequences together.
     pub fn tokens(&self) -> f64 {
-        (self.case.test.n_prompt + self.case.test.n_gen) as f64
+        ((self.case.test.n_prompt + self.case.test.n_gen) * self.case.batch) as f64
+    }
+
+    /// Tokens a second of each sequence.
+    pub fn sequence_rate(&self) -> f64 {
+        self.tokens_per_second().0 / self.case.batch.max(1) as f64
+    }
+
+    /// Sets the gain over the row of a single sequence, which `single` keeps from row to row.
+    pub fn compare(&mut self, single: &mut Option<Record>) {
+        if self.case.batch == 1 {
+            *single = Some(self.clone());
+        }
+        let same = |s: &&Record| {
+            let alone = Case {
+                batch: 1,
+                ..self.case
+            };
+            s.case == alone && s.subject == self.subject
+        };
+        self.batch_gain = single
+            .as_ref()
+            .filter(same)
+            .map(|s| self.tokens_per_second().0 / s.tokens_per_second().0);
     }
 
     /// Tokens a second of every repetition.
@@ -175,6 +200,10 @@ impl Record {
             ("schedule", json!(c.schedule)),
             ("pin", json!(c.pin)),
             ("gbps", json!(self.gbps)),
+            ("n_seq", json!(c.batch)),
+            ("split", json!(c.split)),
+            ("seq_ts", json!(self.sequence_rate())),
+            ("batch_gain", json!(self.batch_gain)),
             ("prefetch", json!(c.prefetch.to_string())),
             ("load", json!(s.start.how)),
             ("load_ms", json!(s.start.load_ms)),
@@ -205,6 +234,19 @@ impl Serialize for Record {
         }
         s.collect_map(self.fields().into_iter().chain(samples))
     }
+}
+
+/// Bytes that a step of one token of every sequence reads: the weights once, every cache, a row of the embedding for each.
+fn bytes_per_step(model: &Model, case: &Case) -> f64 {
+    let row = |op: &Op| match op {
+        Op::Embed { table, .. } => Some(table.row_bytes),
+        _ => None,
+    };
+    let row = model.plan.bricks.iter().find_map(|b| row(&b.op));
+    let more = case.batch.saturating_sub(1) * row.unwrap_or(0);
+    weight_bytes_per_token(model) as f64
+        + more as f64
+        + kv_bytes_read(model, case) * case.batch as f64
 }
 
 /// Bytes of the kv cache that one generated token reads, mean over the test.

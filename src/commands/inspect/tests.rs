@@ -16,6 +16,7 @@ fn inspect(file: &Path, json: bool, ctx: Option<usize>) -> Result<String, String
         file: file.into(),
         json,
         ctx,
+        kv_type: None,
     };
     run(&args, &mut out).map_err(|e| format!("{e:#}"))?;
     Ok(String::from_utf8(out).expect("UTF-8"))

@@ -285,7 +285,7 @@ mod tests {
                 .collect();
             let mut back = vec![0.0; 64];
             dequantise_row(GgmlType::Q8_0, &bytes, &mut back).expect("two blocks");
-            for (chunk, (x, back)) in x.chunks(32).zip(back.chunks(32)).enumerate().map(|(i, p)| (i, p)) {
+            for (chunk, (x, back)) in x.chunks(32).zip(back.chunks(32)).enumerate() {
                 let top = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
                 // Half a step, and what f16 takes from the scale.
                 let bound = top / 127.0 * 0.5 + top * 6e-4;
