@@ -9,6 +9,8 @@ mod chat;
 mod error;
 mod from_gguf;
 mod pre;
+mod pre_digits;
+mod pre_families;
 mod special;
 mod special_names;
 mod spm;
