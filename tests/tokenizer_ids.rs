@@ -3,7 +3,7 @@
 mod common;
 mod vocabularies;
 
-use cbtop::tokenizer::Tokenizer;
+use cbtop::tokenizer::{Tokenizer, Vocabulary};
 use common::{GEMMA3, SMOLLM2, real_model, shared};
 use std::path::{Path, PathBuf};
 use vocabularies::load;
@@ -225,4 +225,42 @@ fn control_text_is_a_token_only_when_asked() {
             &[2, 236746, 238, 236763],
         );
     }
+}
+
+/// Special tokens among text, under the file's own flags and others: add_bos, add_eos, add_space_prefix.
+#[test]
+fn special_tokens_in_text_equal_llama_cpp_whatever_the_flags() {
+    let reference = vocabularies::fixture("special_tokens.json");
+    let mut failed = Vec::new();
+    for (file, case) in reference["files"].as_object().unwrap() {
+        let vocab_file = shared().map(|s| s.join("vocab").join(file));
+        let path = match vocab_file.filter(|path| path.exists()) {
+            Some(path) => Some(path),
+            None if file.starts_with("ggml-vocab") => None,
+            None => real_model(file),
+        };
+        let Some(path) = path else { continue };
+        let vocabulary = vocabularies::vocabulary(&path);
+        for asked in case["asked"].as_array().unwrap() {
+            let flag = |key: &str| asked["flags"][format!("tokenizer.ggml.{key}")].as_bool();
+            let changed = Vocabulary {
+                add_bos: flag("add_bos_token").or(vocabulary.add_bos),
+                add_eos: flag("add_eos_token").or(vocabulary.add_eos),
+                add_space_prefix: flag("add_space_prefix").or(vocabulary.add_space_prefix),
+                ..vocabulary.clone()
+            };
+            let tokenizer = Tokenizer::new(changed).unwrap();
+            let texts = case["texts"].as_array().unwrap();
+            for (text, expected) in texts.iter().zip(asked["ids"].as_array().unwrap()) {
+                let ids = tokenizer
+                    .encode(text.as_str().unwrap(), true, true)
+                    .unwrap();
+                if &serde_json::to_value(&ids).unwrap() != expected {
+                    let flags = &asked["flags"];
+                    failed.push(format!("{file} {flags} {text}\n  {ids:?}\n  {expected}"));
+                }
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

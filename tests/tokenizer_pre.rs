@@ -15,7 +15,12 @@ fn pairs(whole: &[Value]) -> Vocabulary {
         .map(|rank| rank * 40503 % 65536)
         .filter(|p| p >> 8 < 128 && p & 255 < 128 || p * 2_654_435_761 % (1 << 32) >> 30 == 0);
     let halves: Vec<(&str, &str)> = kept
-        .map(|p| (letters[p as usize >> 8].as_str(), letters[p as usize & 255].as_str()))
+        .map(|p| {
+            (
+                letters[p as usize >> 8].as_str(),
+                letters[p as usize & 255].as_str(),
+            )
+        })
         .collect();
     let mut tokens = letters.clone();
     tokens.extend(halves.iter().map(|(a, b)| format!("{a}{b}")));
@@ -61,10 +66,17 @@ fn compare(reference: &Value, which: &str, vocabulary: &Vocabulary, names: usize
             };
             let tokenizer = Tokenizer::new(changed).unwrap_or_else(|e| panic!("{name}: {e}"));
             if which == "pairs" {
-                assert_eq!(Some(tokenizer.adds_bos()), family["add_bos"].as_bool(), "{name}");
+                assert_eq!(
+                    Some(tokenizer.adds_bos()),
+                    family["add_bos"].as_bool(),
+                    "{name}"
+                );
             }
             let some = if at == 0 { usize::MAX } else { 100 };
-            let cases = texts.iter().zip(answers).zip(list(&family["answers"][which]));
+            let cases = texts
+                .iter()
+                .zip(answers)
+                .zip(list(&family["answers"][which]));
             let mut wrong = 0;
             for ((text, answers), answer) in cases.take(some) {
                 let text = text.as_str().unwrap();
@@ -73,7 +85,10 @@ fn compare(reference: &Value, which: &str, vocabulary: &Vocabulary, names: usize
                 if got.as_ref().unwrap() != expected {
                     wrong += 1;
                     if wrong < 4 {
-                        failed.push(format!("{name}: {text:?}\n  {}\n  {expected}", got.unwrap()));
+                        failed.push(format!(
+                            "{name}: {text:?}\n  {}\n  {expected}",
+                            got.unwrap()
+                        ));
                     }
                 }
             }

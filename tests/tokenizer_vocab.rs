@@ -151,6 +151,20 @@ fn the_file_decides_about_bos_eos_and_space() {
     assert_eq!(ids(plain), [a, 2]);
 }
 
+/// As llama.cpp reads a `llama` vocabulary whose metadata name no special token.
+#[test]
+fn unsaid_special_tokens_are_sentencepieces_own() {
+    let unsaid = Vocabulary {
+        bos: None,
+        eos: None,
+        unknown: None,
+        ..small_spm()
+    };
+    let tokenizer = Tokenizer::new(unsaid).unwrap();
+    assert_eq!((tokenizer.bos(), tokenizer.eos()), (Some(1), Some(2)));
+    assert_eq!(tokenizer.encode("a", true, false).unwrap(), [1, 265]);
+}
+
 #[test]
 fn damaged_vocabularies_are_refused_with_the_reason() {
     assert!(refusal(Vocabulary::default()).contains("no vocabulary"));
@@ -159,6 +173,34 @@ fn damaged_vocabularies_are_refused_with_the_reason() {
         ..small_spm()
     };
     assert!(refusal(unknown).contains("\"t5\", which cannot be run; what can: gpt2, llama"));
+    // What llama.cpp has for encoders and for models of other kinds is refused by name, not guessed.
+    for model in [
+        "bert",
+        "rwkv",
+        "gemma4",
+        "plamo2",
+        "hybriddna",
+        "whitespace",
+    ] {
+        let other = Vocabulary {
+            model: model.into(),
+            ..small_bpe()
+        };
+        assert!(refusal(other).contains(&format!("model is \"{model}\"")));
+    }
+    for pre in [
+        "gemma4",
+        "sarvam-moe",
+        "whitespace",
+        "jina-v2-code",
+        "modern-bert",
+    ] {
+        let other = Vocabulary {
+            pre: Some(pre.into()),
+            ..small_bpe()
+        };
+        assert!(refusal(other).contains(&format!("pre is \"{pre}\"")));
+    }
     let unknown = Vocabulary {
         pre: Some("klingon".into()),
         ..small_bpe()

@@ -4,8 +4,8 @@
 //! that a look-ahead would leave to the next word is handed back here.
 
 use super::TokenizerError;
-use super::pre_families::{FAMILIES, Step, Whitespace};
 use super::pre_digits::Triples;
+use super::pre_families::{FAMILIES, Step, Whitespace};
 use std::ops::Range;
 use tokenizers::utils::SysRegex;
 
@@ -153,6 +153,7 @@ fn cut_run(rule: Whitespace, matched: &str) -> Vec<usize> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::OnceLock;
 
     fn words<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
         let pre = PreTokenizer::named(Some(name)).unwrap();
@@ -195,11 +196,53 @@ mod tests {
         );
     }
 
+    /// One of each family, compiled once.
+    fn each_family() -> &'static [(&'static str, PreTokenizer)] {
+        static COMPILED: OnceLock<Vec<(&str, PreTokenizer)>> = OnceLock::new();
+        COMPILED.get_or_init(|| {
+            let first = FAMILIES.iter().map(|f| f.names[0]);
+            first
+                .map(|name| (name, PreTokenizer::named(Some(name)).unwrap()))
+                .collect()
+        })
+    }
+
+    #[test]
+    fn white_space_is_cut_in_powers_of_two() {
+        let lengths = |text: &str| -> Vec<usize> {
+            let words = words("jais-2", text).into_iter();
+            words.map(|w| w.chars().count()).collect()
+        };
+        let spaces = |n| " ".repeat(n);
+        assert_eq!(lengths(&format!("{}x", spaces(1033))), [512, 512, 8, 2]);
+        assert_eq!(lengths(&spaces(15)), [8, 4, 2, 1]);
+        assert_eq!(
+            lengths(&format!("{}\n{}1", spaces(5), spaces(6))),
+            [6, 4, 1, 1, 1]
+        );
+    }
+
+    /// None of these would finish if a family needed quadratic time.
+    #[test]
+    fn long_runs_of_anything_are_cut_in_linear_time() {
+        for unit in [
+            " ", "\n", "a", "a ", "A", "1", "1 ", "'", "\u{301}", "中", "a\n", " \n", "!", "aB",
+            "\t ",
+        ] {
+            let text = unit.repeat(300_000 / unit.len());
+            for (name, pre) in each_family() {
+                let covered: usize = pre.split(&text).iter().map(Range::len).sum();
+                assert_eq!(covered, text.len(), "{name}: {unit:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn words_cover_the_text(text in "(\\PC|\\s|[0-9 \n])*") {
-            for family in FAMILIES {
-                prop_assert_eq!(words(family.names[0], &text).concat(), text.clone());
+            for (name, pre) in each_family() {
+                let words: Vec<&str> = pre.split(&text).into_iter().map(|r| &text[r]).collect();
+                prop_assert_eq!(words.concat(), text.clone(), "{}", name);
             }
         }
     }

@@ -83,6 +83,9 @@ mod tests {
     fn only_ascii_digits_count_where_the_pattern_says_d() {
         assert_eq!(pieces(Triples::EndsOnly, "٣٤٥٦"), ["٣", "٤٥٦"]);
         assert_eq!(pieces(Triples::StartsOnly, "٣٤٥٦"), ["٣٤٥٦"]);
-        assert_eq!(pieces(Triples::StartsOnly, "½123456½"), ["½", "123", "456½"]);
+        assert_eq!(
+            pieces(Triples::StartsOnly, "½123456½"),
+            ["½", "123", "456½"]
+        );
     }
 }

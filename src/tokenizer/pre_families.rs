@@ -110,8 +110,18 @@ macro_rules! symbols_and_paths {
 macro_rules! cased {
     ($class:literal, $suffix:expr) => {
         concat!(
-            r"[^\r\n\p{L}\p{N}]?[", $class, r"--[a-z]]*[", $class, r"--[A-Z]]+", $suffix,
-            r"|[^\r\n\p{L}\p{N}]?[", $class, r"--[a-z]]+[", $class, r"--[A-Z]]*", $suffix,
+            r"[^\r\n\p{L}\p{N}]?[",
+            $class,
+            r"--[a-z]]*[",
+            $class,
+            r"--[A-Z]]+",
+            $suffix,
+            r"|[^\r\n\p{L}\p{N}]?[",
+            $class,
+            r"--[a-z]]+[",
+            $class,
+            r"--[A-Z]]*",
+            $suffix,
         )
     };
 }
