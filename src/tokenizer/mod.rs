@@ -9,6 +9,8 @@ mod chat;
 mod error;
 mod from_gguf;
 mod pre;
+mod pre_digits;
+mod pre_families;
 mod special;
 mod special_names;
 mod spm;
@@ -82,6 +84,14 @@ impl Tokenizer {
     /// As [`Tokenizer::from_gguf`].
     pub fn new(mut vocabulary: Vocabulary) -> Result<Self, TokenizerError> {
         let family = family(&vocabulary.model)?;
+        if family == Family::SentencePiece {
+            // SentencePiece's own numbering, where the file does not say.
+            let n_vocab = vocabulary.tokens.len() as u32;
+            let usual = |id: u32| (id < n_vocab).then_some(id);
+            vocabulary.unknown = vocabulary.unknown.or(usual(0));
+            vocabulary.bos = vocabulary.bos.or(usual(1));
+            vocabulary.eos = vocabulary.eos.or(usual(2));
+        }
         let table = TokenTable::new(&mut vocabulary)?;
         let special = SpecialTokens::new(&table, vocabulary.model_name.as_deref());
         let (encoder, adds_bos, adds_space) = match family {
