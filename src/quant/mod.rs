@@ -4,12 +4,19 @@
 //! against, so they are written to be read, not to be quick. Layouts follow the GGML block
 //! formats of the GGUF specification; each file names its blocks byte by byte.
 
+pub(crate) mod grids;
+mod iq1;
+mod iq2;
+mod iq3;
 mod iq4;
 mod kquants;
 mod legacy;
+mod mxfp4;
+mod ternary;
 
 pub(crate) use iq4::VALUES as IQ4_VALUES;
 pub use legacy::{quantise_q4_0, quantise_q4_1, quantise_q5_0, quantise_q5_1, quantise_q8_0};
+pub(crate) use mxfp4::{VALUES as MXFP4_VALUES, half_scale as mxfp4_half_scale};
 
 use crate::gguf::GgmlType;
 use half::{bf16, f16};
@@ -56,8 +63,18 @@ const SUPPORTED: &[GgmlType] = &[
     GgmlType::Q4_K,
     GgmlType::Q5_K,
     GgmlType::Q6_K,
+    GgmlType::IQ1_S,
+    GgmlType::IQ1_M,
+    GgmlType::IQ2_XXS,
+    GgmlType::IQ2_XS,
+    GgmlType::IQ2_S,
+    GgmlType::IQ3_XXS,
+    GgmlType::IQ3_S,
     GgmlType::IQ4_NL,
     GgmlType::IQ4_XS,
+    GgmlType::TQ1_0,
+    GgmlType::TQ2_0,
+    GgmlType::MXFP4,
 ];
 
 /// Every element type that [`dequantise_row`] reads.
@@ -99,8 +116,18 @@ pub fn dequantise_row(ty: GgmlType, src: &[u8], dst: &mut [f32]) -> Result<(), Q
         GgmlType::Q4_K => blocks(src, dst, kquants::q4_k),
         GgmlType::Q5_K => blocks(src, dst, kquants::q5_k),
         GgmlType::Q6_K => blocks(src, dst, kquants::q6_k),
+        GgmlType::IQ1_S => blocks(src, dst, iq1::iq1_s),
+        GgmlType::IQ1_M => blocks(src, dst, iq1::iq1_m),
+        GgmlType::IQ2_XXS => blocks(src, dst, iq2::iq2_xxs),
+        GgmlType::IQ2_XS => blocks(src, dst, iq2::iq2_xs),
+        GgmlType::IQ2_S => blocks(src, dst, iq2::iq2_s),
+        GgmlType::IQ3_XXS => blocks(src, dst, iq3::iq3_xxs),
+        GgmlType::IQ3_S => blocks(src, dst, iq3::iq3_s),
         GgmlType::IQ4_NL => blocks(src, dst, iq4::iq4_nl),
         GgmlType::IQ4_XS => blocks(src, dst, iq4::iq4_xs),
+        GgmlType::TQ1_0 => blocks(src, dst, ternary::tq1_0),
+        GgmlType::TQ2_0 => blocks(src, dst, ternary::tq2_0),
+        GgmlType::MXFP4 => blocks(src, dst, mxfp4::mxfp4),
         _ => return Err(QuantError::Unsupported { ty }),
     }
     Ok(())
@@ -140,6 +167,14 @@ fn blocks<const B: usize, const N: usize>(
 /// The little-endian half-precision number at byte `at` of a block.
 pub(crate) fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+fn u16_at(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
+}
+
+fn u32_at(block: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(block, at)) | u32::from(u16_at(block, at + 2)) << 16
 }
 
 #[cfg(test)]

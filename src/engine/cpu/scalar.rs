@@ -24,7 +24,9 @@ kernels! {
     F32 "f32" F16 "f16" BF16 "bf16"
     Q4_0 "q4_0" Q4_1 "q4_1" Q5_0 "q5_0" Q5_1 "q5_1" Q8_0 "q8_0"
     Q2_K "q2_k" Q3_K "q3_k" Q4_K "q4_k" Q5_K "q5_k" Q6_K "q6_k"
-    IQ4_NL "iq4_nl" IQ4_XS "iq4_xs"
+    IQ1_S "iq1_s" IQ1_M "iq1_m" IQ2_XXS "iq2_xxs" IQ2_XS "iq2_xs" IQ2_S "iq2_s"
+    IQ3_XXS "iq3_xxs" IQ3_S "iq3_s" IQ4_NL "iq4_nl" IQ4_XS "iq4_xs"
+    TQ1_0 "tq1_0" TQ2_0 "tq2_0" MXFP4 "mxfp4"
 }
 
 /// Most elements expanded at a time.

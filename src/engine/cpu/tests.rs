@@ -21,14 +21,30 @@ impl Noise {
     }
 }
 
-/// Where the half-precision numbers of a block are.
-fn halves(ty: GgmlType) -> &'static [usize] {
-    match ty {
+/// Makes the common scale of a block finite, -1..1, and its minimum too.
+fn set_scales(ty: GgmlType, block: &mut [u8], mut float: impl FnMut() -> f32) {
+    let halves: &[usize] = match ty {
         GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
         GgmlType::Q2_K => &[80, 82],
         GgmlType::Q3_K => &[108],
         GgmlType::Q6_K => &[208],
+        GgmlType::TQ1_0 => &[52],
+        GgmlType::TQ2_0 => &[64],
+        GgmlType::IQ1_M | GgmlType::MXFP4 => &[],
         _ => &[0],
+    };
+    for &at in halves {
+        block[at..at + 2].copy_from_slice(&f16::from_f32(float()).to_le_bytes());
+    }
+    if ty == GgmlType::IQ1_M {
+        let bits = f16::from_f32(float()).to_bits();
+        for i in 0..4 {
+            let top = &mut block[49 + 2 * i];
+            *top = *top & 15 | (bits >> (4 * i) << 4) as u8;
+        }
+    }
+    if ty == GgmlType::MXFP4 {
+        block[0] = 118 + (8.0 * float().abs()) as u8;
     }
 }
 
@@ -46,9 +62,7 @@ fn weights(ty: GgmlType, n: usize, noise: &mut Noise) -> Vec<u8> {
             .flat_map(|_| {
                 let mut block: Vec<u8> =
                     (0..ty.block_bytes()).map(|_| noise.next() as u8).collect();
-                for &at in halves(ty) {
-                    block[at..at + 2].copy_from_slice(&f16::from_f32(noise.float()).to_le_bytes());
-                }
+                set_scales(ty, &mut block, || noise.float());
                 block
             })
             .collect(),
@@ -161,7 +175,7 @@ fn every_supported_type_has_a_kernel_in_every_set() {
             }
         }
     }
-    assert!(mat_kernel(KernelSet::Scalar, GgmlType::IQ1_S).is_none());
+    assert!(mat_kernel(KernelSet::Scalar, GgmlType::Q8_1).is_none());
 }
 
 #[test]
@@ -204,9 +218,7 @@ fn extreme_integers_do_not_saturate() {
         for byte in [0xff, 0x80, 0x7f, 0x81] {
             let k = 512;
             let mut block = vec![byte; ty.block_bytes()];
-            for &at in halves(ty) {
-                block[at..at + 2].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
-            }
+            set_scales(ty, &mut block, || 0.5);
             let w: Vec<u8> = block
                 .iter()
                 .copied()

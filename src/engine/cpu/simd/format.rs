@@ -24,6 +24,20 @@ pub(super) trait Format {
     /// The integers of elements `32 J .. 32 J + 32` of the block at `w`, in order.
     unsafe fn quants<const J: usize>(w: *const u8) -> __m256i;
 
+    /// The products of [`quants`](Self::quants) with 32 signed bytes, in sums of two.
+    #[inline(always)]
+    unsafe fn products<const J: usize>(w: *const u8, x: __m256i) -> __m256i {
+        // SAFETY: AVX2 and the block by the caller.
+        unsafe {
+            let q = Self::quants::<J>(w);
+            if Self::SIGNED {
+                _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q))
+            } else {
+                _mm256_maddubs_epi16(q, x)
+            }
+        }
+    }
+
     /// Writes `LEN / SUB` scales and as many minimums of the block at `w`.
     unsafe fn scales(w: *const u8, scale: *mut f32, min: *mut f32);
 

@@ -203,7 +203,11 @@ unsafe fn interleave<F: Format, const J: usize>(
     at: usize,
     out: *mut __m256i,
 ) {
-    let v: [__m256i; ROWS] = std::array::from_fn(|r| F::quants::<J>(row(r).add(at)));
+    // A loop: a closure with a long body would stay a function of its own, compiled without AVX2.
+    let mut v = [_mm256_setzero_si256(); ROWS];
+    for (r, v) in v.iter_mut().enumerate() {
+        *v = F::quants::<J>(row(r).add(at));
+    }
     let pair = |a: usize, b: usize| {
         (
             _mm256_unpacklo_epi32(v[a], v[b]),

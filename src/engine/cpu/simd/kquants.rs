@@ -13,7 +13,7 @@ pub(super) trait By32: Format {
 
 /// Formats with a signed 8-bit scale for each 16 of 256 elements.
 ///
-/// Their minimum is a number common to the block times a second signed byte.
+/// Their minimum, when [`Format::MIN`], is a number common to the block times a second signed byte.
 pub(super) trait By16: Format {
     /// Sixteen scales, the factor they share; sixteen minimums, the factor they share.
     unsafe fn scales16(w: *const u8) -> (__m128i, f32, __m128i, f32);
@@ -33,8 +33,7 @@ unsafe fn dot32<F: By32>(w: *const u8, x: Column, k: usize) -> f32 {
         }
         let scales = Splats::new(_mm256_mul_ps(scale, _mm256_loadu_ps(x.unit)));
         each8!(J => {
-            let q = F::quants::<J>(w);
-            let dot = product::<F>(q, x.offset(32 * J));
+            let dot = product::<F, J>(w, x.offset(32 * J));
             acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, acc[J % 2]);
         });
     }
@@ -50,14 +49,16 @@ unsafe fn dot16<F: By16>(w: *const u8, x: Column, k: usize) -> f32 {
         let x = x.offset(b * 256);
         super::prefetch::<F>(w);
         let (scale, d, min, dmin) = F::scales16(w);
-        let (low, high) = (float8(min), float8(_mm_srli_si128::<8>(min)));
-        let low = _mm256_mul_ps(low, _mm256_loadu_ps(x.s16));
-        let both = _mm256_fmadd_ps(high, _mm256_loadu_ps(x.s16.add(8)), low);
-        mins = _mm256_fmadd_ps(_mm256_set1_ps(dmin), both, mins);
+        if F::MIN {
+            let (low, high) = (float8(min), float8(_mm_srli_si128::<8>(min)));
+            let low = _mm256_mul_ps(low, _mm256_loadu_ps(x.s16));
+            let both = _mm256_fmadd_ps(high, _mm256_loadu_ps(x.s16.add(8)), low);
+            mins = _mm256_fmadd_ps(_mm256_set1_ps(dmin), both, mins);
+        }
         let split = split(scale);
         let mut block = [_mm256_setzero_ps(); 2];
         each8!(J => {
-            let pairs = _mm256_maddubs_epi16(F::quants::<J>(w), load256(x.q.add(32 * J).cast()));
+            let pairs = F::products::<J>(w, load256(x.q.add(32 * J).cast()));
             // The integer scale takes the place of the ones that `vpmaddwd` would need anyway.
             let dot = _mm256_madd_epi16(pairs, halves::<J>(split));
             let lanes = _mm256_loadu_ps(x.d.add(8 * J));
@@ -90,7 +91,7 @@ unsafe fn float8(bytes: __m128i) -> __m256 {
 }
 
 #[inline(always)]
-unsafe fn store_by16<F: By16>(w: *const u8, scale: *mut f32, min: *mut f32) {
+pub(super) unsafe fn store_by16<F: By16>(w: *const u8, scale: *mut f32, min: *mut f32) {
     let (s, d, m, dmin) = F::scales16(w);
     for (to, bytes, d) in [(scale, s, d), (min, m, dmin)] {
         let d = _mm256_set1_ps(d);
@@ -140,7 +141,7 @@ unsafe fn bits<const SHIFT: i32>(v: __m256i, mask: i8) -> __m256i {
 
 /// Two-bit fields: field `J % 4` of the 32 bytes at `w + 32 (J / 4)`.
 #[inline(always)]
-unsafe fn pairs<const J: usize>(w: *const u8) -> __m256i {
+pub(super) unsafe fn pairs<const J: usize>(w: *const u8) -> __m256i {
     let v = load256(w.add(J / 4 * 32));
     match J % 4 {
         0 => bits::<0>(v, 3),
@@ -280,4 +281,10 @@ impl By16 for Q2K {
 #[inline(always)]
 pub(super) unsafe fn dot_by32<F: By32>(w: *const u8, x: Column, k: usize) -> f32 {
     dot32::<F>(w, x, k)
+}
+
+/// [`dot16`] for the formats of other files.
+#[inline(always)]
+pub(super) unsafe fn dot_by16<F: By16>(w: *const u8, x: Column, k: usize) -> f32 {
+    dot16::<F>(w, x, k)
 }

@@ -3,7 +3,7 @@
 use super::format::{Format, Splats, each8, half, load128, load256, sum8};
 use super::kquants::{By32, dot_by32, format, store_by32};
 use crate::engine::cpu::acts::Column;
-use crate::quant::IQ4_VALUES;
+use crate::quant::{IQ4_VALUES, MXFP4_VALUES, mxfp4_half_scale};
 use std::arch::x86_64::*;
 
 /// Formats with a scale, and perhaps a minimum, in every block of 32 elements.
@@ -36,24 +36,18 @@ unsafe fn blocks<F: Block, const N: usize>(w: *const u8, x: Column, mut sums: Su
     let scales = Splats::new(_mm256_mul_ps(scale, load(x.unit)));
     each8!(J => {
         if J < N {
-            let q = F::quants::<0>(w.add(J * F::BYTES));
-            let dot = product::<F>(q, x.offset(32 * J));
+            let dot = product::<F, 0>(w.add(J * F::BYTES), x.offset(32 * J));
             sums.acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, sums.acc[J % 2]);
         }
     });
     sums
 }
 
-/// The products of 32 integers with the 32 values at `x`, in sums of four and in units of `x`.
+/// The products of elements `32 J .. 32 J + 32` with the 32 values at `x`, in sums of four and in units of `x`.
 #[inline(always)]
-pub(super) unsafe fn product<F: Format>(q: __m256i, x: Column) -> __m256 {
+pub(super) unsafe fn product<F: Format, const J: usize>(w: *const u8, x: Column) -> __m256 {
     let step = load256(x.step.cast());
-    let x = load256(x.q.cast());
-    let pairs = if F::SIGNED {
-        _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q))
-    } else {
-        _mm256_maddubs_epi16(q, x)
-    };
+    let pairs = F::products::<J>(w, load256(x.q.cast()));
     // The steps take the place of the ones that `vpmaddwd` would need anyway.
     _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, step))
 }
@@ -83,7 +77,7 @@ unsafe fn dot_blocks<F: Block>(w: *const u8, x: Column, k: usize) -> f32 {
         let x = x.offset(at);
         let (mut scale, mut min) = (0.0, 0.0);
         F::scales(w, &mut scale, &mut min);
-        let dot = product::<F>(F::quants::<0>(w), x);
+        let dot = product::<F, 0>(w, x);
         sums.acc[0] = _mm256_fmadd_ps(_mm256_set1_ps(scale * *x.unit), dot, sums.acc[0]);
         if F::MIN {
             rest += min * *x.s32;
@@ -151,11 +145,23 @@ unsafe fn sixteens(w: *const u8) -> __m256i {
     _mm256_and_si256(_mm256_cmpeq_epi8(bits, bit), _mm256_set1_epi8(16))
 }
 
-/// The levels that the nibbles of IQ4_NL and IQ4_XS stand for.
+/// The levels that nibbles stand for.
 #[inline(always)]
-unsafe fn levels(w: *const u8) -> __m256i {
-    let table = _mm256_broadcastsi128_si256(load128(IQ4_VALUES.as_ptr().cast()));
+unsafe fn levels(levels: &[i8; 16], w: *const u8) -> __m256i {
+    let table = _mm256_broadcastsi128_si256(load128(levels.as_ptr().cast()));
     _mm256_shuffle_epi8(table, nibbles(w))
+}
+
+/// The scales of `N` blocks of MXFP4: [`mxfp4_half_scale`] in vectors.
+#[inline(always)]
+unsafe fn exponents<const N: usize>(w: *const u8) -> (__m256, __m256) {
+    let at = |i: usize| if i < N { i32::from(*w.add(17 * i)) } else { 0 };
+    let e = _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+    let one = _mm256_set1_epi32(1);
+    let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, one));
+    let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
+    let bits = _mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one));
+    (_mm256_castsi256_ps(bits), _mm256_setzero_ps())
 }
 
 macro_rules! block {
@@ -213,11 +219,13 @@ block!(Q5_1, 24, signed false, min true, run 4,
     scales (half(w), half(w.add(2))), both::<24, N>(w));
 block!(Q8_0, 34, signed true, min false, run 1, |w| load256(w.add(2)),
     scales (half(w), 0.0), offset::<34, N>(w, 0.0));
-block!(Iq4Nl, 18, signed true, min false, run 1, |w| levels(w.add(2)),
+block!(Iq4Nl, 18, signed true, min false, run 1, |w| levels(&IQ4_VALUES, w.add(2)),
     scales (half(w), 0.0), offset::<18, N>(w, 0.0));
+block!(Mxfp4, 17, signed true, min false, run 4, |w| levels(&MXFP4_VALUES, w.add(1)),
+    scales (mxfp4_half_scale(*w), 0.0), exponents::<N>(w));
 
 format!(Iq4Xs, dot_by32::<Self>, store_by32, 136, sub 32, signed true, min false, run 1,
-    |J, w| levels(w.add(8 + 16 * J)));
+    |J, w| levels(&IQ4_VALUES, w.add(8 + 16 * J)));
 
 impl By32 for Iq4Xs {
     #[inline(always)]

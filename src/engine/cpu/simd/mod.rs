@@ -1,7 +1,7 @@
 //! Vector kernels for x86-64.
 //!
-//! [`isa`] holds the instructions in which AVX2 and AVX-512 differ, [`legacy`] and [`kquants`] the
-//! formats, [`gemm`] the product with many columns, [`dense`] the unquantised types.
+//! [`isa`] holds the instructions in which AVX2 and AVX-512 differ, [`legacy`], [`kquants`], [`iq`] and
+//! [`ternary`] the formats, [`gemm`] the product with many columns, [`dense`] the unquantised types.
 //!
 //! One contract holds for every `unsafe fn` below this module, which is why they do not repeat it:
 //! the CPU has AVX2, FMA and F16C, and the instructions of the [`isa::Isa`] in use; weight pointers
@@ -12,9 +12,11 @@
 mod dense;
 mod format;
 mod gemm;
+mod iq;
 mod isa;
 mod kquants;
 mod legacy;
+mod ternary;
 
 use super::KernelSet;
 use super::acts::Column;
@@ -74,8 +76,18 @@ macro_rules! kernels {
             Q4_K "q4_k" quantised::<$isa, kquants::Q4K>;
             Q5_K "q5_k" quantised::<$isa, kquants::Q5K>;
             Q6_K "q6_k" quantised::<$isa, kquants::Q6K>;
+            IQ1_S "iq1_s" quantised::<$isa, iq::Iq1S>;
+            IQ1_M "iq1_m" quantised::<$isa, iq::Iq1M>;
+            IQ2_XXS "iq2_xxs" quantised::<$isa, iq::Iq2Xxs>;
+            IQ2_XS "iq2_xs" quantised::<$isa, iq::Iq2Xs>;
+            IQ2_S "iq2_s" quantised::<$isa, iq::Iq2S>;
+            IQ3_XXS "iq3_xxs" quantised::<$isa, iq::Iq3Xxs>;
+            IQ3_S "iq3_s" quantised::<$isa, iq::Iq3S>;
             IQ4_NL "iq4_nl" quantised::<$isa, legacy::Iq4Nl>;
             IQ4_XS "iq4_xs" quantised::<$isa, legacy::Iq4Xs>;
+            TQ1_0 "tq1_0" quantised::<$isa, ternary::Tq1>;
+            TQ2_0 "tq2_0" quantised::<$isa, ternary::Tq2>;
+            MXFP4 "mxfp4" quantised::<$isa, legacy::Mxfp4>;
         }
     };
     (@ $table:ident, $set:ident, $features:literal, $suffix:literal;
