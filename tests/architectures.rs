@@ -93,6 +93,7 @@ fn both_paths_equal_llama_cpp() {
                 let what = format!("{set}, chunk {chunk}, {threads} threads");
                 check(&name, &what, &case, &logits);
             }
+            println!("model: {name} {set}");
         }
     }
 }

@@ -202,6 +202,7 @@ fn check_tiny(file: &str) {
                     case.text
                 );
             }
+            println!("model: {file} {set}");
         }
     }
 }

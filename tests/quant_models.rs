@@ -70,7 +70,7 @@ fn the_engine_is_as_close_as_llama_cpps_kernels() {
         for at_once in [true, false] {
             let got = logits(&loaded, &want.ids, set, at_once);
             let c = smallest_cosine(&got, &want.logits);
-            println!("{set}, at once {at_once}: {c}");
+            println!("model: llama.mixed.gguf {set}, at once {at_once}: cosine {c}");
             assert!(c >= want.peer_min_cosine, "{set}, at once {at_once}: {c}");
         }
     }
