@@ -19,7 +19,7 @@ mod legacy;
 mod ternary;
 
 use super::KernelSet;
-use super::acts::Column;
+use super::acts::{Column, QActs};
 use super::mat::{Acts, MatCall, MatKernel};
 use crate::gguf::GgmlType;
 use format::Format;
@@ -48,12 +48,31 @@ unsafe fn quantised<I: Isa, F: Format>(call: &MatCall<'_>) {
         return gemm::gemm::<I, F>(call, acts);
     }
     for row in call.rows.clone() {
-        for col in call.cols.clone() {
-            let x: Column = acts.column(col);
-            let y = F::dot(call.w.add(row * call.row_bytes), x, call.k);
-            *call.y.add(col * call.ldy + row) = y;
+        let mut col = call.cols.start;
+        while col < call.cols.end {
+            col += match call.cols.end - col {
+                1 => dots::<F, 1>(call, acts, row, col),
+                2 | 3 => dots::<F, 2>(call, acts, row, col),
+                _ => dots::<F, 4>(call, acts, row, col),
+            };
         }
     }
+}
+
+/// One row with `C` columns, which share its unpacking; returns `C`.
+#[inline(always)]
+unsafe fn dots<F: Format, const C: usize>(
+    call: &MatCall<'_>,
+    acts: &QActs,
+    row: usize,
+    col: usize,
+) -> usize {
+    let x: [Column; C] = std::array::from_fn(|c| acts.column(col + c));
+    let y = F::dots(call.w.add(row * call.row_bytes), x, call.k);
+    for (c, y) in y.into_iter().enumerate() {
+        *call.y.add((col + c) * call.ldy + row) = y;
+    }
+    C
 }
 
 macro_rules! kernels {
