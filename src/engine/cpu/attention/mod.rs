@@ -11,13 +11,18 @@ use half::f16;
 /// Most queries of one call.
 pub(super) const MANY: usize = 4;
 
+/// See [`AttentionOps::scores`].
+pub type ScoresFn<E> = fn(q: &[&[f32]], k: &[E], scale: &[f32], out: &mut [&mut [f32]]);
+/// See [`AttentionOps::weighted_sum`].
+pub type WeightedSumFn<E> = fn(p: &[&[f32]], v: &[E], out: &mut [&mut [f32]]);
+
 /// Attention kernels for one cache element type; up to [`MANY`] queries a call, which read each key and value once.
 #[derive(Clone, Copy)]
 pub struct AttentionOps<E> {
     /// `out[c][j] = scale[c] * q[c] . k[j]`; `k` is `[out[c].len()][q[c].len()]`.
-    pub scores: fn(q: &[&[f32]], k: &[E], scale: &[f32], out: &mut [&mut [f32]]),
+    pub scores: ScoresFn<E>,
     /// `out[c] += sum_j p[c][j] * v[j]`; `v` is `[p[c].len()][out[c].len()]`.
-    pub weighted_sum: fn(p: &[&[f32]], v: &[E], out: &mut [&mut [f32]]),
+    pub weighted_sum: WeightedSumFn<E>,
 }
 
 /// Kernels that take one query, called for each.

@@ -84,9 +84,9 @@ unsafe fn scores<E: Load8, const N: usize>(
             while i + 8 * sums <= wide {
                 for u in 0..sums {
                     let x = E::load8(row.add(i + 8 * u));
-                    for c in 0..N {
-                        acc[c][u] =
-                            _mm256_fmadd_ps(_mm256_loadu_ps(from[c].add(i + 8 * u)), x, acc[c][u]);
+                    for (acc, from) in acc.iter_mut().zip(from) {
+                        let q = _mm256_loadu_ps(from.add(i + 8 * u));
+                        acc[u] = _mm256_fmadd_ps(q, x, acc[u]);
                     }
                 }
                 i += 8 * sums;
@@ -183,9 +183,9 @@ unsafe fn tile<E: Load8, const N: usize, const W: usize>(
                 }
             }
         }
-        for c in 0..N {
-            for w in 0..W {
-                _mm256_storeu_ps(out[c].add(8 * w), acc[c][w]);
+        for (out, acc) in out.into_iter().zip(acc) {
+            for (w, acc) in acc.into_iter().enumerate() {
+                _mm256_storeu_ps(out.add(8 * w), acc);
             }
         }
     }
