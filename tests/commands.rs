@@ -98,16 +98,15 @@ fn a_file_that_cannot_run_is_described() {
     let Some(shared) = common::shared() else {
         return;
     };
-    for (file, why) in [("vocab/ggml-vocab-gpt-2.gguf", "vocabulary")] {
-        let done = output(&["inspect", shared.join(file).to_str().expect("UTF-8")]);
-        assert_eq!(done.status.code(), Some(0));
-        let out = text(&done.stdout);
-        let reason = out
-            .lines()
-            .find(|l| l.starts_with("  cannot run"))
-            .expect("a reason");
-        assert!(reason.contains(why), "{reason}");
-    }
+    let file = shared.join("vocab/ggml-vocab-gpt-2.gguf");
+    let done = output(&["inspect", file.to_str().expect("UTF-8")]);
+    assert_eq!(done.status.code(), Some(0));
+    let out = text(&done.stdout);
+    let reason = out
+        .lines()
+        .find(|l| l.starts_with("  cannot run"))
+        .expect("a reason");
+    assert!(reason.contains("vocabulary"), "{reason}");
 }
 
 mod common;
