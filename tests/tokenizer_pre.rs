@@ -13,7 +13,7 @@ fn pairs(whole: &[Value]) -> Vocabulary {
     let letters = vocabularies::byte_alphabet();
     let kept = (0..65536u64)
         .map(|rank| rank * 40503 % 65536)
-        .filter(|p| p >> 8 < 128 && p & 255 < 128 || p * 2_654_435_761 % (1 << 32) >> 30 == 0);
+        .filter(|p| p >> 8 < 128 && p & 255 < 128 || (p * 2_654_435_761 % (1 << 32)) >> 30 == 0);
     let halves: Vec<(&str, &str)> = kept
         .map(|p| {
             (
