@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+#[cfg(target_arch = "x86_64")]
+use std::time::Duration;
+use std::time::Instant;
 
 /// Bandwidth of the modelled clock's machine, GB/s (10^9).
 pub const MODELLED_GBPS: f64 = 10.0;

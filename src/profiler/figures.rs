@@ -189,9 +189,9 @@ pub struct MemoryInfo {
     pub kv_used_bytes: u64,
     /// Activation and scratch buffers, bytes.
     pub scratch_bytes: u64,
-    /// Minor page faults of the process before the session began: those of loading.
+    /// Minor page faults of loading the file and its vocabulary.
     pub load_minor_faults: Option<u64>,
-    /// Major page faults of the process before the session began.
+    /// Major page faults of loading.
     pub load_major_faults: Option<u64>,
     /// Minor page faults.
     pub minor_faults: Option<u64>,

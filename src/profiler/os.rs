@@ -18,6 +18,16 @@ pub struct Faults {
     pub major: u64,
 }
 
+impl Faults {
+    /// Those since an earlier reading.
+    pub fn since(self, then: Self) -> Self {
+        Self {
+            minor: self.minor.saturating_sub(then.minor),
+            major: self.major.saturating_sub(then.major),
+        }
+    }
+}
+
 /// Reads the process's page faults without allocating: a step is bracketed by two readings to count its own.
 #[derive(Debug)]
 pub struct FaultCounter(File);
@@ -153,8 +163,6 @@ impl OsSampler {
         let since_start = self.now.zip(self.at_start);
         info.rss_bytes = self.rss;
         info.peak_rss_bytes = self.peak_rss;
-        info.load_minor_faults = self.at_start.map(|f| f.minor);
-        info.load_major_faults = self.at_start.map(|f| f.major);
         info.minor_faults = since_start.map(|(now, then)| now.minor.saturating_sub(then.minor));
         info.major_faults = since_start.map(|(now, then)| now.major.saturating_sub(then.major));
         info.voluntary_switches = self.switches.map(|s| s.voluntary);

@@ -16,6 +16,7 @@ mod ternary;
 
 pub(crate) use iq4::VALUES as IQ4_VALUES;
 pub use legacy::{quantise_q4_0, quantise_q4_1, quantise_q5_0, quantise_q5_1, quantise_q8_0};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use mxfp4::{VALUES as MXFP4_VALUES, half_scale as mxfp4_half_scale};
 
 use crate::gguf::GgmlType;

@@ -3,6 +3,7 @@
 use crate::engine::Config;
 use crate::gguf::{Gguf, GgufError, LoadOptions, LoadOutcome};
 use crate::model::{Model, ModelError};
+use crate::profiler::os::{FaultCounter, Faults};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,6 +81,8 @@ pub struct Loaded {
     pub outcome: LoadOutcome,
     /// How long it took to open, check and prepare all of it.
     pub took: Duration,
+    /// Page faults of the process meanwhile.
+    pub faults: Option<Faults>,
 }
 
 /// Opens the GGUF file alone.
@@ -107,7 +110,9 @@ impl Loaded {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_with(source: Source, options: LoadOptions) -> Result<Self, LoadError> {
-        let began = Instant::now();
+        let counter = FaultCounter::open();
+        let faults = || counter.as_ref().and_then(FaultCounter::read);
+        let (before, began) = (faults(), Instant::now());
         let mut gguf = open(&source)?;
         // Before the vocabulary is built: the disk reads weights meanwhile.
         let outcome = gguf.load(options)?;
@@ -134,6 +139,7 @@ impl Loaded {
             tokenizer: Arc::new(tokenizer),
             outcome,
             took: began.elapsed(),
+            faults: before.zip(faults()).map(|(then, now)| now.since(then)),
         })
     }
 

@@ -159,6 +159,8 @@ impl Session {
         };
         if !self.options.clock.is_modelled() {
             self.os.fill(&mut info);
+            info.load_minor_faults = self.loaded.faults.map(|f| f.minor);
+            info.load_major_faults = self.loaded.faults.map(|f| f.major);
         }
         info
     }

@@ -60,10 +60,7 @@ pub(super) fn start(
         engine.prefill(&ids)?;
     }
     let first_token_ms = ms();
-    let faults = before.zip(read()).map(|(then, now)| Faults {
-        minor: now.minor.saturating_sub(then.minor),
-        major: now.major.saturating_sub(then.major),
-    });
+    let faults = before.zip(read()).map(|(then, now)| now.since(then));
     let start = Start {
         how: match source {
             Source::Demo => "embedded".into(),

@@ -397,7 +397,7 @@ fn sql_is_a_table_and_its_rows() {
     assert!(
         text.contains("stddev_ts REAL")
             && text.contains("n_gen INTEGER")
-            && text.contains(", NULL, 1, 'simple', 456.0, NULL);"),
+            && text.contains(", NULL, 1, 'simple', 456.0, NULL, '4096', "),
         "{text}"
     );
 }

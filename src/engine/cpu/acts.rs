@@ -1,6 +1,7 @@
 //! Activations as the quantised kernels want them: int8 with an f32 scale for 4 or 16 elements.
 
 use super::float_ops::{FloatOps, Quantised};
+use super::pages::Zeroes;
 
 /// Elements for which a scale is stored: one 32-bit lane of integer products.
 pub(super) const LANE: usize = 4;
@@ -33,23 +34,9 @@ pub struct QActs {
     fine: bool,
     capacity: usize,
     base: Base,
-    qs: Vec<i8>,
-    steps: Vec<i16>,
-    floats: [Vec<f32>; 4],
-}
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
-/// Zeroes with a line to spare: unlike those of an aligned type, their pages cost nothing until written.
-fn zeroes<T: Copy + Default>(n: usize) -> Vec<T> {
-    vec![T::default(); n + LINE / size_of::<T>()]
-}
-
-/// Where the first line begins.
-fn first_line<T>(storage: &mut [T]) -> *mut T {
-    let at = storage.as_mut_ptr();
-    at.wrapping_add(at.align_offset(LINE))
+    qs: Zeroes<i8>,
+    steps: Zeroes<i16>,
+    floats: [Zeroes<f32>; 4],
 }
 
 /// Where each kind of value begins.
@@ -77,17 +64,17 @@ impl QActs {
     /// When `max_k` is not a multiple of 32.
     pub fn new(max_cols: usize, max_k: usize) -> Self {
         let capacity = max_cols * max_k.next_multiple_of(64);
-        let mut qs = zeroes(capacity);
-        let mut floats = [LANE, 32, 32, 16].map(|group| zeroes(capacity / group));
-        let mut steps = zeroes(capacity / 2);
+        let mut qs = Zeroes::new(capacity);
+        let mut floats = [LANE, 32, 32, 16].map(|group| Zeroes::new(capacity / group));
+        let mut steps = Zeroes::new(capacity / 2);
         let [d, unit, s32, s16] = &mut floats;
         let base = Base {
-            q: first_line(&mut qs),
-            d: first_line(d),
-            step: first_line(&mut steps),
-            unit: first_line(unit),
-            s32: first_line(s32),
-            s16: first_line(s16),
+            q: qs.as_mut_ptr(),
+            d: d.as_mut_ptr(),
+            step: steps.as_mut_ptr(),
+            unit: unit.as_mut_ptr(),
+            s32: s32.as_mut_ptr(),
+            s16: s16.as_mut_ptr(),
         };
         let mut acts = Self {
             k: 0,
@@ -144,12 +131,8 @@ impl QActs {
 
     /// Bytes allocated.
     pub fn bytes(&self) -> u64 {
-        let floats = self
-            .floats
-            .iter()
-            .map(|lines| size_of_val(lines.as_slice()));
-        let integers = size_of_val(self.qs.as_slice()) + size_of_val(self.steps.as_slice());
-        (integers + floats.sum::<usize>()) as u64
+        let floats: usize = self.floats.iter().map(Zeroes::bytes).sum();
+        (self.qs.bytes() + self.steps.bytes() + floats) as u64
     }
 
     /// Quantises all of column `col` from `x`, `k` floats.

@@ -1,12 +1,13 @@
 //! Activation buffers that the pool's threads share, each writing its own part.
 
+use super::pages::Zeroes;
+
 /// Floats in a cache line.
 const LINE: usize = 16;
 
 /// `cols` columns of `dim` floats, column by column, each starting on a cache line.
 pub struct Columns {
-    /// Zeroes from the allocator: pages that cost nothing until written.
-    storage: Vec<f32>,
+    storage: Zeroes<f32>,
     base: *mut f32,
     dim: usize,
     stride: usize,
@@ -23,10 +24,8 @@ impl Columns {
     /// Zeroed columns.
     pub fn new(dim: usize, cols: usize) -> Self {
         let stride = dim.next_multiple_of(LINE);
-        // A line to spare, to begin on one.
-        let mut storage = vec![0.0f32; stride * cols + LINE];
-        let at = storage.as_mut_ptr();
-        let base = at.wrapping_add(at.align_offset(LINE * size_of::<f32>()));
+        let mut storage = Zeroes::new(stride * cols);
+        let base = storage.as_mut_ptr();
         Self {
             storage,
             base,
@@ -38,7 +37,7 @@ impl Columns {
 
     /// Bytes allocated.
     pub fn bytes(&self) -> u64 {
-        std::mem::size_of_val(self.storage.as_slice()) as u64
+        self.storage.bytes() as u64
     }
 
     /// Floats of a column.

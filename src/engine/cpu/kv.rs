@@ -1,6 +1,7 @@
 //! The kv cache: keys and values of every sequence, layer, head and slot, in f16, f32 or blocks of int8.
 
 use super::attention::{AttentionElem, AttentionOps};
+use super::pages::Zeroes;
 use crate::engine::{Config, EngineError, KvType};
 use crate::model::Hparams;
 use half::f16;
@@ -66,7 +67,7 @@ impl KvElem for Q8Block {
 /// Keys or values of all sequences: `[sequence][layer][head][slot][dim]`, so that a head's slots lie one after the other.
 pub struct Plane<E> {
     /// Integer storage of the right size: the allocator hands out zeroed pages that cost nothing until written.
-    cells: Vec<u16>,
+    cells: Zeroes<u16>,
     base: *mut E,
     heads: usize,
     n_ctx: usize,
@@ -86,21 +87,14 @@ impl<E: KvElem> Plane<E> {
     fn new(layers: usize, heads: usize, n_ctx: usize, dim: usize) -> Result<Self, EngineError> {
         let row = dim / E::LEN;
         let n = layers * heads * n_ctx * row;
-        // One spare element: the storage is aligned for u16, elements may be f32.
-        let halves = (n + 1) * size_of::<E>() / 2;
-        let mut probe: Vec<u16> = Vec::new();
-        probe
-            .try_reserve_exact(halves)
-            .map_err(|_| EngineError::OutOfMemory {
+        let halves = (n * size_of::<E>()).div_ceil(2);
+        let mut cells: Zeroes<u16> =
+            Zeroes::try_new(halves).map_err(|_| EngineError::OutOfMemory {
                 what: "the kv cache",
                 bytes: halves as u64 * 2,
             })?;
-        drop(probe);
-        let mut cells = vec![0u16; halves];
-        let at = cells.as_mut_ptr();
-        let base = at
-            .wrapping_byte_add(at.align_offset(align_of::<E>()) * 2)
-            .cast();
+        // On a cache line, which is aligned for every element.
+        let base = cells.as_mut_ptr().cast();
         Ok(Self {
             cells,
             base,

@@ -19,6 +19,7 @@ pub mod kv;
 mod mat;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod pages;
 pub mod pool;
 pub mod prefetch;
 mod routing;

@@ -112,6 +112,10 @@ impl AttentionElem for Q8Block {
         match set {
             #[cfg(target_arch = "x86_64")]
             KernelSet::Avx2 | KernelSet::Avx512 => x86::q8_ops(),
+            #[cfg(target_arch = "aarch64")]
+            KernelSet::Neon | KernelSet::Dotprod => {
+                one_by_one!(super::neon::attention::q8_scores, q8_weighted_sum)
+            }
             _ => one_by_one!(q8_scores, q8_weighted_sum),
         }
     }

@@ -1,7 +1,8 @@
 //! Attention of one head: scores against contiguous keys, weighted sum of contiguous values.
 
+use super::format::half;
 use super::widen4;
-use crate::engine::cpu::kv::KvElem;
+use crate::engine::cpu::kv::{KvElem, Q8Block};
 use half::f16;
 use std::arch::aarch64::*;
 
@@ -49,6 +50,34 @@ pub(in crate::engine::cpu) fn scores<E: Load4>(q: &[f32], k: &[E], scale: f32, o
             }
             *o = sum * scale;
         }
+    }
+}
+
+/// As [`scores`], against int8 keys in whole blocks.
+///
+/// # Panics
+/// When `k` is too short.
+pub(in crate::engine::cpu) fn q8_scores(q: &[f32], k: &[Q8Block], scale: f32, out: &mut [f32]) {
+    let blocks = q.len() / Q8Block::LEN;
+    assert!(k.len() >= out.len() * blocks);
+    for (o, k) in out.iter_mut().zip(k.chunks_exact(blocks.max(1))) {
+        let mut sum = 0.0;
+        for (q, k) in q.chunks_exact(Q8Block::LEN).zip(k) {
+            // SAFETY: NEON is part of every aarch64 this is compiled for; `q` and `k.q` hold 32 elements.
+            unsafe {
+                let mut acc = [vdupq_n_f32(0.0); 2];
+                for at in (0..Q8Block::LEN).step_by(8) {
+                    let wide = vmovl_s8(vld1_s8(k.q.as_ptr().add(at)));
+                    let low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+                    let high = vcvtq_f32_s32(vmovl_high_s16(wide));
+                    acc[0] = vfmaq_f32(acc[0], vld1q_f32(q.as_ptr().add(at)), low);
+                    acc[1] = vfmaq_f32(acc[1], vld1q_f32(q.as_ptr().add(at + 4)), high);
+                }
+                let d = half((&raw const k.d).cast());
+                sum += d * vaddvq_f32(vaddq_f32(acc[0], acc[1]));
+            }
+        }
+        *o = sum * scale;
     }
 }
 
