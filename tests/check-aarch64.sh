@@ -76,7 +76,7 @@ SH
     # Among the tests' dependencies criterion alone has C in it, which no kernel test calls: an empty object will do.
     cat > "$root/bin/cc" <<SH
 #!/bin/sh
-[ "\$1" != -E ] || { echo gcc; exit; }
+case \$1 in -E) echo '"gcc"'; exit ;; '-?') exit 1 ;; esac
 out=
 while [ \$# -gt 0 ]; do [ "\$1" != -o ] || out=\$2; shift; done
 [ -z "\$out" ] || echo '#![no_std]' | "$root/bin/rustc" --crate-type lib --target $target --emit "obj=\$out" -
