@@ -70,6 +70,8 @@ exec "$lib/ld-linux-x86-64.so.2" --library-path "$lib" "$root/host/usr/bin/rustc
 SH
     cat > "$root/bin/link" <<SH
 #!/bin/sh
+# rustc names the flavour of the linker first.
+[ "\$1" != -flavor ] || shift 2
 exec "$lld" -flavor gnu -m aarch64linux --sysroot="$root/arm64" --dynamic-linker=/lib/ld-linux-aarch64.so.1 \\
     "$crt/Scrt1.o" "$crt/crti.o" "$gcc/crtbeginS.o" -L"$gcc" -L"$crt" "\$@" -lgcc "$gcc/crtendS.o" "$crt/crtn.o"
 SH

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 use std::time::Duration;
 use std::time::Instant;
 

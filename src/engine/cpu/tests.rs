@@ -71,6 +71,7 @@ fn weights(ty: GgmlType, n: usize, noise: &mut Noise) -> Vec<u8> {
 
 /// Every kernel this machine can run, and the AVX-512 ones with their instructions emulated.
 fn kernels(ty: GgmlType) -> Vec<MatKernel> {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     let mut all: Vec<MatKernel> = KernelSet::available()
         .into_iter()
         .map(|set| mat_kernel(set, ty).expect("every supported type has a kernel"))

@@ -42,6 +42,7 @@ macro_rules! one_by_one {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 use one_by_one;
 
 /// Elements that have attention kernels.
