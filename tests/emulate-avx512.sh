@@ -132,7 +132,7 @@ fi
 
 target=x86_64-unknown-linux-gnu
 echo "building the tests" >&2
-(cd "$repo" && RUSTFLAGS='-C target-feature=+crt-static' CARGO_TARGET_DIR="$cache/target" \
+(cd "$repo" && RUSTFLAGS='-C target-feature=+crt-static' \
     cargo test --no-run --target $target --lib --test architectures --test golden --test quant_models \
     --message-format json) > "$work/build.json"
 # Prints NAME EXECUTABLE of every test binary.
@@ -219,7 +219,7 @@ cat > "$work/bochsrc" << RC
 megs: 1536
 cpu: model=corei7_skylake_x, add_features="avx512vnni", count=1, ips=50000000, reset_on_triple_fault=0
 romimage: file="$debian/usr/share/bochs/BIOS-bochs-latest"
-vgaromimage: file="$debian/usr/share/bochs/VGABIOS-lgpl-latest"
+vgaromimage: file="$debian/usr/share/vgabios/vgabios.bin"
 display_library: nogui
 ata0: enabled=1, ioaddr1=0x1f0, ioaddr2=0x3f0, irq=14
 ata0-master: type=cdrom, path="$work/boot.iso", status=inserted
@@ -243,7 +243,7 @@ until grep -qs '^== END' "$serial"; do
         sleep 1
         grep -qs '^== END' "$serial" && break
         echo "the emulator ended early; see $cache/bochs.out and $cache/bochs.log" >&2
-        tail -n 20 "$serial" >&2 || true
+        tail -n 20 "$serial" "$cache/bochs.out" >&2 || true
         exit 1
     fi
     if [ $SECONDS -ge $end ]; then
