@@ -47,9 +47,11 @@ const SHAPES: &[(GgmlType, usize, usize)] = &[
     (GgmlType::F32, 640, 65536),
 ];
 
-/// Weights whose blocks all have small finite scales, whatever the type: every byte is 0x11.
+/// Weights whose blocks all have small finite scales: every byte is 0x11, but 0x77 where the scale is an
+/// exponent and 0x11 would make products subnormal.
 fn weights(ty: GgmlType, k: usize, rows: usize) -> Vec<u8> {
-    vec![0x11; k / ty.block_len() * ty.block_bytes() * rows]
+    let byte = if ty == GgmlType::MXFP4 { 0x77 } else { 0x11 };
+    vec![byte; k / ty.block_len() * ty.block_bytes() * rows]
 }
 
 fn multiply(kernel: &MatKernel, w: &[u8], k: usize, rows: usize, acts: Acts<'_>, y: &mut [f32]) {

@@ -1,7 +1,9 @@
 //! Command-line definitions only; what they mean is in `commands/`.
 
-use cbtop::engine::KvType;
 use cbtop::engine::config::Schedule;
+use cbtop::engine::cpu::prefetch::Prefetch;
+use cbtop::engine::{KvType, Overflow};
+use cbtop::gguf::{LoadMethod, MapAdvice};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -49,9 +51,15 @@ pub struct EngineArgs {
     /// Context length to allocate, tokens [default: the model's, at most 8192].
     #[arg(short, long = "ctx", value_name = "TOKENS")]
     pub ctx: Option<usize>,
-    /// Element type of the kv cache: f16 or f32.
+    /// Element type of the kv cache: f16, f32 or q8_0.
     #[arg(long, value_name = "TYPE")]
     pub kv_type: Option<KvType>,
+    /// Beyond the context: stop, or ring, where a token takes the place of the oldest [default: stop].
+    #[arg(long, value_name = "HOW")]
+    pub overflow: Option<Overflow>,
+    /// First tokens that a ring never evicts [default: 0].
+    #[arg(long, value_name = "TOKENS")]
+    pub keep: Option<usize>,
     /// Tokens of a prompt processed at once [default: 512].
     #[arg(long, value_name = "TOKENS")]
     pub chunk: Option<usize>,
@@ -61,6 +69,28 @@ pub struct EngineArgs {
     /// Bind every thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
+    /// Bytes ahead that decode fetches weights, 0 for not; with a locality: 4096:low (none, low, moderate, high)
+    /// [default: 4096].
+    #[arg(long, value_name = "BYTES")]
+    pub prefetch: Option<Prefetch>,
+    /// How the file is loaded.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// How a file comes into memory.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Loading")]
+pub struct LoadArgs {
+    /// Map the file, read a copy of it, or read a copy past the page cache: mmap, read or direct [default: mmap].
+    #[arg(long, value_name = "HOW")]
+    pub load: Option<LoadMethod>,
+    /// What the system is told of a mapped file: none, willneed, populate, sequential or random [default: willneed].
+    #[arg(long, value_name = "ADVICE")]
+    pub load_advice: Option<MapAdvice>,
+    /// Ask for huge pages under a copy (with --load read or direct).
+    #[arg(long)]
+    pub huge_pages: bool,
 }
 
 /// How the next token is chosen.
@@ -151,6 +181,9 @@ pub struct InspectArgs {
     /// Context length for the memory needed [default: as when run].
     #[arg(short, long = "ctx", value_name = "TOKENS")]
     pub ctx: Option<usize>,
+    /// Element type of the kv cache for the memory needed: f16, f32 or q8_0 [default: as when run].
+    #[arg(long, value_name = "TYPE")]
+    pub kv_type: Option<KvType>,
 }
 
 /// `cbtop eval`.
@@ -221,6 +254,9 @@ pub struct RunArgs {
     /// Treat the prompt as a user's message, by the file's chat template.
     #[arg(long)]
     pub chat: bool,
+    /// Say on stderr at the end what loading, prompt and generation took, and what memory.
+    #[arg(long)]
+    pub stats: bool,
     /// Knobs of the engine.
     #[command(flatten)]
     pub engine: EngineArgs,

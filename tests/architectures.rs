@@ -5,7 +5,7 @@ mod common;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::reference::Reference;
 use cbtop::engine::sampler::{argmax, logsumexp};
-use cbtop::engine::{Config, Engine, KvType, Logits, StepKind, Unobserved};
+use cbtop::engine::{Config, Engine, KvType, Logits, Overflow, StepKind, Unobserved};
 use cbtop::model::arch::ARCHITECTURES;
 use cbtop::session::{Loaded, Source};
 use common::cosine;
@@ -114,11 +114,18 @@ fn every_architecture_has_a_model() {
 #[test]
 fn learned_positions_end() {
     let loaded = load("gpt2");
-    let config = Config {
+    let longer = Config {
         n_ctx: 257,
         ..loaded.config()
     };
-    let refused = Engine::new(loaded.model.clone(), config, Unobserved).err();
-    let message = refused.expect("refused").to_string();
-    assert!(message.contains("256 tokens only"), "{message}");
+    let ring = Config {
+        overflow: Overflow::Ring,
+        chunk: 64,
+        ..loaded.config()
+    };
+    for config in [longer, ring] {
+        let refused = Engine::new(loaded.model.clone(), config, Unobserved).err();
+        let message = refused.expect("refused").to_string();
+        assert!(message.contains("256 tokens only"), "{message}");
+    }
 }

@@ -98,16 +98,68 @@ fn a_file_that_cannot_run_is_described() {
     let Some(shared) = common::shared() else {
         return;
     };
-    for (file, why) in [("vocab/ggml-vocab-gpt-2.gguf", "vocabulary")] {
-        let done = output(&["inspect", shared.join(file).to_str().expect("UTF-8")]);
-        assert_eq!(done.status.code(), Some(0));
-        let out = text(&done.stdout);
-        let reason = out
-            .lines()
-            .find(|l| l.starts_with("  cannot run"))
-            .expect("a reason");
-        assert!(reason.contains(why), "{reason}");
-    }
+    let file = shared.join("vocab/ggml-vocab-gpt-2.gguf");
+    let done = output(&["inspect", file.to_str().expect("UTF-8")]);
+    assert_eq!(done.status.code(), Some(0));
+    let out = text(&done.stdout);
+    let reason = out
+        .lines()
+        .find(|l| l.starts_with("  cannot run"))
+        .expect("a reason");
+    assert!(reason.contains("vocabulary"), "{reason}");
 }
 
 mod common;
+
+#[test]
+fn a_ring_goes_on_beyond_the_context() {
+    let model = model();
+    let model = model.to_str().expect("UTF-8");
+    let report = |more: &[&str]| {
+        let mut args = vec!["-m", model, "--headless", "--format", "json", "-p", "The"];
+        args.extend(["-n", "40", "-c", "16", "--deterministic"]);
+        args.extend(more);
+        let done = output(&args);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        serde_json::from_slice::<serde_json::Value>(&done.stdout).expect("JSON")
+    };
+    let stopped = report(&[]);
+    assert_eq!(stopped["snapshot"]["engine"]["n_ctx"], 16);
+    for kv in ["f16", "f32", "q8_0"] {
+        let ring = report(&["--overflow", "ring", "--keep", "2", "--kv-type", kv]);
+        let s = &ring["snapshot"];
+        assert_eq!(s["engine"]["kv_type"], kv);
+        assert_eq!(s["context_used"], 16);
+        assert_eq!(s["memory"]["kv_used_bytes"], s["memory"]["kv_bytes"]);
+        assert!(
+            s["tokens"].as_array().map(Vec::len)
+                > stopped["snapshot"]["tokens"].as_array().map(Vec::len),
+            "{s}"
+        );
+    }
+    let refused = |args: &[&str], word: &str| {
+        let done = output(&[&["run", "-m", model, "-p", "The"], args].concat());
+        assert_eq!(done.status.code(), Some(2));
+        let error = text(&done.stderr);
+        assert!(error.contains(word), "{error}");
+    };
+    refused(&["--keep", "2"], "--overflow ring");
+    refused(&["--overflow", "round"], "round");
+    refused(
+        &["-c", "16", "--overflow", "ring", "--keep", "16"],
+        "--chunk",
+    );
+}
+
+#[test]
+fn memory_is_forecast_for_every_cache_type() {
+    let model = model();
+    let model = model.to_str().expect("UTF-8");
+    let kv_bytes = |ty: &str| {
+        let done = output(&["inspect", model, "--json", "--kv-type", ty]);
+        let json: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        json["memory"]["kv_bytes"].as_u64().expect("bytes")
+    };
+    assert_eq!(kv_bytes("f32"), 2 * kv_bytes("f16"));
+    assert_eq!(kv_bytes("q8_0") * 32, kv_bytes("f32") / 4 * 34);
+}

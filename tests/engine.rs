@@ -5,7 +5,9 @@ mod common;
 use cbtop::engine::config::{MAX_THREADS, Schedule};
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::reference::Reference;
-use cbtop::engine::{Config, Engine, EngineError, KvType, Logits, Progress, StepKind, Unobserved};
+use cbtop::engine::{
+    Config, Engine, EngineError, KvType, Logits, Overflow, Progress, StepKind, Unobserved,
+};
 use cbtop::profiler::{Clock, StepRecorder};
 use cbtop::session::Loaded;
 use common::{cosine, fixture};
@@ -124,7 +126,7 @@ fn every_kernel_set_and_cache_type_agrees_with_the_reference() {
             .pop()
             .expect("a position");
         for set in KernelSet::available() {
-            for kv_type in [KvType::F16, KvType::F32] {
+            for kv_type in KvType::ALL {
                 let got = run(
                     &mut engine(loaded, |c| {
                         c.kernels = set;
@@ -208,4 +210,20 @@ fn knobs_out_of_range_are_named() {
     refused(|c| c.chunk = 0, "chunk");
     refused(|c| c.n_ctx = 0, "context");
     refused(|c| c.logit_rows = 65, "logit rows");
+    refused(|c| c.n_seq = 0, "sequences");
+    refused(|c| c.n_seq = 65, "sequences");
+    refused(
+        |c| {
+            c.n_seq = 8;
+            c.chunk = 4;
+        },
+        "8 sequences",
+    );
+    refused(
+        |c| {
+            c.overflow = Overflow::Ring;
+            c.keep = 65;
+        },
+        "65 kept tokens",
+    );
 }

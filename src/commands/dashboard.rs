@@ -33,7 +33,7 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
             "the dashboard needs a terminal for input and output; use --headless for one frame or a report"
         );
     }
-    let loaded = setup::load(args.model.as_deref())?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let options = options(args, &loaded)?;
     let session = Session::new(loaded, options)?;
     if args.headless {

@@ -5,7 +5,7 @@ use crate::cli::{EvalArgs, EvalPath};
 use anyhow::Context;
 use cbtop::engine::reference::Reference;
 use cbtop::engine::sampler::{argmax, logsumexp, top};
-use cbtop::engine::{Engine, EngineError, Logits, StepKind, Unobserved};
+use cbtop::engine::{Engine, EngineError, Logits, Overflow, StepKind, Unobserved};
 use cbtop::session::Loaded;
 use serde::Serialize;
 use std::io::Write;
@@ -56,7 +56,7 @@ impl Evaluation {
 
 /// Evaluates and prints.
 pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let loaded = setup::load(Some(&args.model))?;
+    let loaded = setup::load(Some(&args.model), &args.engine.load)?;
     let ids = match (&args.ids, &args.text) {
         (Some(ids), _) => super::tokenize::parse_ids(ids)?,
         (None, text) => loaded
@@ -109,7 +109,7 @@ fn fast(
     if ids.is_empty() {
         return Err(EngineError::Empty.into());
     }
-    if ids.len() > config.n_ctx {
+    if config.overflow == Overflow::Stop && ids.len() > config.n_ctx {
         // Before anything is computed: it would take its time to get there.
         let (needed, n_ctx) = (ids.len(), config.n_ctx);
         return Err(EngineError::ContextFull { needed, n_ctx }.into());

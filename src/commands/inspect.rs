@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// Prints the file; one that is whole but cannot run is no error, it is described together with the reason.
 ///
 /// # Errors
-/// A file that is not a whole GGUF file, or a context length out of range.
+/// A file that is not a whole GGUF file, or a context length or cache type that cannot be.
 pub fn run(args: &InspectArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let gguf = Arc::new(Gguf::open(&args.file)?);
-    let facts = Facts::gather(&gguf, args.ctx)?;
+    let facts = Facts::gather(&gguf, args.ctx, args.kv_type)?;
     if args.json {
         let json = serde_json::to_string_pretty(&facts).map_err(std::io::Error::from)?;
         writeln!(out, "{}", escape::json(&json))?;

@@ -1,24 +1,53 @@
 //! From flags to a checked configuration, the same for every command that runs a model.
 
-use crate::cli::{EngineArgs, SamplerArgs};
+use crate::cli::{EngineArgs, LoadArgs, SamplerArgs};
 use anyhow::{anyhow, bail};
-use cbtop::engine::Config;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::sampler::SamplerConfig;
+use cbtop::engine::{Config, Overflow};
+use cbtop::gguf::{LoadMethod, LoadOptions};
 use cbtop::session::{Loaded, Source};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Opens a file, or the embedded demo where there is none.
-pub fn load(model: Option<&Path>) -> anyhow::Result<Loaded> {
+pub fn load(model: Option<&Path>, args: &LoadArgs) -> anyhow::Result<Loaded> {
     let source = model.map_or(Source::Demo, |p| Source::File(p.into()));
-    Ok(Loaded::open(source)?)
+    let loaded = Loaded::open_with(source, load_options(args)?)?;
+    for note in &loaded.outcome.notes {
+        eprintln!("cbtop: {}", note.replace(char::is_control, "?"));
+    }
+    Ok(loaded)
+}
+
+/// How files are to be loaded, checked.
+pub fn load_options(args: &LoadArgs) -> anyhow::Result<LoadOptions> {
+    let method = args.load.unwrap_or_default();
+    if method == LoadMethod::Mmap && args.huge_pages {
+        bail!("--huge-pages needs --load read or direct: a mapped file cannot have huge pages");
+    }
+    if method != LoadMethod::Mmap && args.load_advice.is_some() {
+        bail!(
+            "--load-advice is about a mapped file, and --load {} makes a copy; give one of them",
+            method.name()
+        );
+    }
+    Ok(LoadOptions {
+        method,
+        advice: args.load_advice.unwrap_or_default(),
+        huge_pages: args.huge_pages,
+    })
 }
 
 /// The kernel set that `--backend` names.
 pub fn kernels(name: &str) -> anyhow::Result<KernelSet> {
     match name {
-        "auto" | "cpu" => Ok(KernelSet::best()),
+        "auto" | "cpu" => {
+            if let Some(note) = cbtop::engine::cpu::rejected_kernels() {
+                eprintln!("cbtop: {note}");
+            }
+            Ok(KernelSet::best())
+        }
         "cuda" => bail!(
             "--backend cuda: this version has no CUDA backend; these can run here: {}",
             KernelSet::available()
@@ -51,11 +80,22 @@ pub fn config(
     set("threads", args.threads, &mut config.threads);
     set("ctx", args.ctx, &mut config.n_ctx);
     set("chunk", args.chunk, &mut config.chunk);
-    config.chunk = if args.chunk.is_some() {
-        config.chunk
-    } else {
-        config.chunk.min(config.n_ctx.max(1))
-    };
+    set("keep", args.keep, &mut config.keep);
+    if let Some(how) = args.overflow {
+        explicit.insert("overflow");
+        config.overflow = how;
+    }
+    if args.chunk.is_none() {
+        let most = match config.overflow {
+            Overflow::Stop => config.n_ctx,
+            // Half of the ring, so that a chunk of a long prompt does not evict all that its first tokens refer to.
+            Overflow::Ring => config.n_ctx.saturating_sub(config.keep) / 2,
+        };
+        config.chunk = config.chunk.min(most.max(1));
+    }
+    if args.keep.is_some() && config.overflow == Overflow::Stop {
+        bail!("--keep is for a context that turns round; add --overflow ring");
+    }
     if let Some(ty) = args.kv_type {
         explicit.insert("kv-type");
         config.kv_type = ty;
@@ -68,7 +108,12 @@ pub fn config(
         explicit.insert("pin");
         config.pin = true;
     }
+    if let Some(prefetch) = args.prefetch {
+        explicit.insert("prefetch");
+        config.prefetch = prefetch;
+    }
     config.check()?;
+    config.check_heads(&loaded.model.hparams)?;
     Ok((config, explicit))
 }
 

@@ -1,8 +1,11 @@
 //! Every knob of the engine in one place: what a user sets, what the tuner tries.
 
 use super::EngineError;
+use super::batch::Split;
 use super::cpu::KernelSet;
 use super::cpu::pool::Spin;
+use super::cpu::prefetch::Prefetch;
+use crate::model::{Hparams, Slots};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -12,6 +15,8 @@ use std::sync::OnceLock;
 pub const MAX_THREADS: usize = 512;
 /// Most tokens in one prefill chunk.
 pub const MAX_CHUNK: usize = 4096;
+/// Most sequences of an engine.
+pub const MAX_SEQ: usize = 64;
 
 /// Element type of the kv cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,14 +26,28 @@ pub enum KvType {
     F16,
     /// 32-bit float.
     F32,
+    /// Blocks of 32 int8 with an f16 scale, 34 bytes, as GGUF stores them.
+    Q8_0,
 }
 
 impl KvType {
-    /// Bytes of an element.
-    pub fn bytes(self) -> usize {
+    /// All types, as flags name them.
+    pub const ALL: [KvType; 3] = [Self::F16, Self::F32, Self::Q8_0];
+
+    /// Elements that only fit whole.
+    pub fn block(self) -> usize {
         match self {
-            Self::F16 => 2,
-            Self::F32 => 4,
+            Self::F16 | Self::F32 => 1,
+            Self::Q8_0 => 32,
+        }
+    }
+
+    /// Bytes of `elements` elements, whole blocks of them.
+    pub fn bytes(self, elements: usize) -> usize {
+        match self {
+            Self::F16 => 2 * elements,
+            Self::F32 => 4 * elements,
+            Self::Q8_0 => elements / 32 * 34,
         }
     }
 
@@ -37,6 +56,7 @@ impl KvType {
         match self {
             Self::F16 => "f16",
             Self::F32 => "f32",
+            Self::Q8_0 => "q8_0",
         }
     }
 }
@@ -45,11 +65,42 @@ impl FromStr for KvType {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|t| t.name() == s)
+            .ok_or_else(|| format!("kv cache type '{s}' cannot run; these can: f16, f32, q8_0"))
+    }
+}
+
+/// What happens to a token that the context no longer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overflow {
+    /// It is refused.
+    Stop,
+    /// It takes the place of the oldest one; positions go on.
+    Ring,
+}
+
+impl Overflow {
+    /// Name as in flags and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Ring => "ring",
+        }
+    }
+}
+
+impl FromStr for Overflow {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
         match s {
-            "f16" => Ok(Self::F16),
-            "f32" => Ok(Self::F32),
+            "stop" => Ok(Self::Stop),
+            "ring" => Ok(Self::Ring),
             _ => Err(format!(
-                "kv cache type '{s}' cannot run; these can: f16, f32"
+                "overflow '{s}' does not exist; these do: ring, stop"
             )),
         }
     }
@@ -96,16 +147,28 @@ pub struct Config {
     pub threads: usize,
     /// Kernel set.
     pub kernels: KernelSet,
-    /// Context length to allocate, tokens.
+    /// Context length to allocate for every sequence, tokens.
     pub n_ctx: usize,
+    /// Sequences, each with a kv cache of its own.
+    pub n_seq: usize,
     /// Element type of the kv cache.
     pub kv_type: KvType,
+    /// What happens beyond the context.
+    pub overflow: Overflow,
+    /// First tokens of a sequence that [`Overflow::Ring`] never evicts.
+    pub keep: usize,
+    /// How a batch is cut into steps of at most a chunk.
+    pub split: Split,
+    /// Whether a batch is sorted by sequence first, so that the tokens of one read their cache after each other.
+    pub sequential: bool,
     /// Tokens in one prefill chunk.
     pub chunk: usize,
     /// How rows are given to threads.
     pub schedule: Schedule,
     /// Bind thread `i` to the `i`-th CPU.
     pub pin: bool,
+    /// How far ahead decode fetches weights.
+    pub prefetch: Prefetch,
     /// Most tokens of one step whose logits are wanted.
     pub logit_rows: usize,
 }
@@ -123,10 +186,16 @@ impl Config {
             threads: cpus().min(MAX_THREADS),
             kernels: KernelSet::best(),
             n_ctx: n_ctx_train.min(8192),
+            n_seq: 1,
             kv_type: KvType::F16,
+            overflow: Overflow::Stop,
+            keep: 0,
+            split: Split::Simple,
+            sequential: true,
             chunk: 512,
             schedule: Schedule::Dynamic,
             pin: false,
+            prefetch: Prefetch::default(),
             logit_rows: 1,
         }
     }
@@ -149,6 +218,20 @@ impl Config {
         range("the prefill chunk", self.chunk, MAX_CHUNK)?;
         range("the context length", self.n_ctx, 1 << 24)?;
         range("the number of logit rows", self.logit_rows, self.chunk)?;
+        range("the number of sequences", self.n_seq, MAX_SEQ)?;
+        if self.n_seq > self.chunk {
+            return Err(EngineError::Config(format!(
+                "{} sequences need a chunk of as many tokens to be decoded together; it is {} (--chunk)",
+                self.n_seq, self.chunk
+            )));
+        }
+        if self.overflow == Overflow::Ring && self.chunk.saturating_add(self.keep) > self.n_ctx {
+            return Err(EngineError::Config(format!(
+                "a chunk of {} and {} kept tokens do not fit into a ring of {}; use a smaller chunk (--chunk) or a larger context (--ctx)",
+                self.chunk, self.keep, self.n_ctx
+            )));
+        }
+        self.prefetch.check()?;
         if !self.kernels.is_available() {
             return Err(EngineError::Config(format!(
                 "kernels '{}' need instructions this CPU does not have; these can run here: {}",
@@ -161,6 +244,41 @@ impl Config {
             )));
         }
         Ok(())
+    }
+
+    /// Rows of logits to allocate: what is asked for, and one for every sequence.
+    pub fn rows(&self) -> usize {
+        self.logit_rows.max(self.n_seq)
+    }
+
+    /// The slots of a sequence.
+    pub fn slots(&self) -> Slots {
+        let keep = match self.overflow {
+            Overflow::Stop => 0,
+            Overflow::Ring => self.keep,
+        };
+        Slots {
+            n: self.n_ctx,
+            keep,
+        }
+    }
+
+    /// Whether the heads of a model are whole blocks of the cache's type.
+    ///
+    /// # Errors
+    /// [`EngineError::Config`], with the types that can hold them.
+    pub fn check_heads(&self, hp: &Hparams) -> Result<(), EngineError> {
+        let block = self.kv_type.block();
+        match [hp.head_dim_k, hp.head_dim_v]
+            .into_iter()
+            .find(|d| !d.is_multiple_of(block))
+        {
+            None => Ok(()),
+            Some(dim) => Err(EngineError::Config(format!(
+                "kv cache type '{}' holds blocks of {block} elements, but this model's heads have {dim}; use f16 or f32 (--kv-type)",
+                self.kv_type.name()
+            ))),
+        }
     }
 
     /// How long threads spin: at a barrier longer than a sleeping thread takes to wake, since a shorter spin would put
@@ -191,10 +309,14 @@ pub struct EngineInfo {
     pub threads: u32,
     /// Context length allocated, tokens.
     pub n_ctx: u32,
-    /// Element type of the kv cache: `f16` or `f32`.
+    /// Element type of the kv cache: `f16`, `f32` or `q8_0`.
     pub kv_type: String,
     /// Tokens in one prefill chunk.
     pub chunk: u32,
+    /// Bytes ahead that decode fetches weights, with the locality if it is not `high`: `4096`, `1024:none`, `0` for off.
+    pub prefetch: String,
+    /// How the file is in memory, for example `mmap, willneed` or `read, huge pages`.
+    pub load: String,
     /// Sampler in words, for example `greedy` or `temp 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 42`.
     pub sampler: String,
     /// `measured` or, with `--deterministic`, `modelled` (times are then computed from bytes, not measured).

@@ -45,6 +45,22 @@ pub enum EngineError {
         /// Largest step.
         max: usize,
     },
+    /// A sequence that the engine does not have.
+    #[error("sequence {seq} does not exist: the engine has {n_seq}, counted from 0")]
+    NoSequence {
+        /// The sequence asked for.
+        seq: usize,
+        /// Sequences of the engine.
+        n_seq: usize,
+    },
+    /// Two tokens of one sequence, each of which is to be decoded after the same past.
+    #[error(
+        "sequence {seq} is twice in a batch of single tokens; decode one token of it at a time"
+    )]
+    SequenceTwice {
+        /// The sequence.
+        seq: usize,
+    },
     /// A token id outside the vocabulary.
     #[error("token id {id} is outside the vocabulary of {n_vocab}")]
     BadToken {

@@ -1,5 +1,6 @@
 //! The forward pass: plain synchronous code on its own threads, every knob in one [`Config`].
 
+pub mod batch;
 pub mod config;
 pub mod cpu;
 pub mod reference;
@@ -7,9 +8,12 @@ pub mod sampler;
 
 mod error;
 mod observe;
+mod sequences;
 mod step;
+mod together;
 
-pub use config::{Config, KvType};
+pub use config::{Config, KvType, Overflow};
 pub use error::EngineError;
 pub use observe::{NO_LAYER, Observer, StepKind, Unobserved};
-pub use step::{Choice, Engine, Logits, Progress};
+pub use sequences::{CacheState, SlotInfo};
+pub use step::{Choice, Engine, Logits, Progress, Reuse};

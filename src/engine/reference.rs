@@ -4,7 +4,9 @@
 
 use super::{Config, EngineError};
 use crate::model::arch::{Gating, Routing};
-use crate::model::{Act, Buf, Hparams, Matrix, Model, Op, RopeStyle, RopeTable, SharedExpert};
+use crate::model::{
+    Act, Buf, Hparams, Matrix, Model, Op, RopeStyle, RopeTable, SharedExpert, Slots, Span,
+};
 use crate::quant;
 
 /// Activations of one step: one vector a token in every buffer, or one a pair of token and expert.
@@ -43,7 +45,9 @@ pub struct Reference<'m> {
     model: &'m Model,
     ropes: Vec<&'m RopeTable>,
     cache: Vec<LayerCache>,
+    slots: Slots,
     past: usize,
+    live: usize,
 }
 
 impl<'m> Reference<'m> {
@@ -59,7 +63,20 @@ impl<'m> Reference<'m> {
             model,
             ropes: ropes.map(|r| r.for_context(n_ctx)).collect(),
             cache: vec![LayerCache::default(); model.hparams.n_layers],
+            slots: Slots {
+                n: usize::MAX,
+                keep: 0,
+            },
             past: 0,
+            live: 0,
+        }
+    }
+
+    /// An empty cache of which only what `slots` would hold is seen; a call of [`Self::forward`] is a step.
+    pub fn with_slots(model: &'m Model, slots: Slots) -> Self {
+        Self {
+            slots,
+            ..Self::new(model)
         }
     }
 
@@ -87,6 +104,7 @@ impl<'m> Reference<'m> {
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
             return Err(EngineError::BadToken { id, n_vocab });
         }
+        self.live = self.slots.live_after(self.live, self.past + ids.len());
         let mut state = State::new();
         let plan = &self.model.plan;
         let end = self.past + ids.len();
@@ -179,9 +197,17 @@ impl<'m> Reference<'m> {
                 self.cache[layer].v.extend(s.get(Buf::V).iter().cloned());
             }
             Op::Attend { window, sinks } => {
-                let cache = &self.cache[layer];
+                let span = Span {
+                    seq: 0,
+                    past: self.past,
+                    tokens: ids.len(),
+                    live: self.live,
+                };
                 let heads = |(t, q): (usize, &Vec<f32>)| {
-                    attend(q, cache, self.past + t, *window, sinks.as_deref(), hp)
+                    let position = self.past + t;
+                    let (kept, rest) = self.slots.visible(&span, position, *window);
+                    let seen: Vec<usize> = kept.chain(rest).collect();
+                    attend(q, position, &self.cache[layer], &seen, sinks.as_deref(), hp)
                 };
                 *s.buf(Buf::Heads) = s.get(Buf::Q).iter().enumerate().map(heads).collect();
             }
@@ -375,21 +401,21 @@ fn rope(x: &mut [f32], position: usize, table: &RopeTable, hp: &Hparams) {
 
 fn attend(
     q: &[f32],
-    cache: &LayerCache,
     position: usize,
-    window: Option<usize>,
+    cache: &LayerCache,
+    seen: &[usize],
     sinks: Option<&[f32]>,
     hp: &Hparams,
 ) -> Vec<f32> {
     let group = hp.n_head / hp.n_head_kv;
-    let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
     let mut out = vec![0.0; hp.attn_dim()];
     for (h, out) in out.chunks_exact_mut(hp.head_dim_v).enumerate() {
         let q = &q[h * hp.head_dim_k..][..hp.head_dim_k];
         let (k_at, v_at) = (h / group * hp.head_dim_k, h / group * hp.head_dim_v);
-        let mut scores: Vec<f32> = cache.k[first..=position]
+        let mut scores: Vec<f32> = seen
             .iter()
-            .map(|k| {
+            .map(|&at| {
+                let k = &cache.k[at];
                 let s = dot(q, &k[k_at..][..hp.head_dim_k]) * hp.score_scale(position);
                 hp.attn_softcap.map_or(s, |cap| softcap(s, cap))
             })
@@ -397,7 +423,7 @@ fn attend(
         // A sink takes part in the softmax; the sum below, over positions, leaves its share out.
         scores.extend(sinks.map(|s| s[h]));
         softmax(&mut scores);
-        for (p, v) in scores.iter().zip(&cache.v[first..=position]) {
+        for (p, v) in scores.iter().zip(seen.iter().map(|&p| &cache.v[p])) {
             out.iter_mut()
                 .zip(&v[v_at..])
                 .for_each(|(o, v)| *o += p * v);

@@ -1,13 +1,18 @@
-//! The engine: one sequence, run step by step, a step being one decoded token or one chunk of a prompt.
+//! The engine, run step by step, a step being one decoded token, one chunk of a prompt, or tokens of several sequences.
 
-use super::cpu::exec::{Executor, StepInput};
+use super::batch::Token;
+use super::config::Overflow;
+use super::cpu::exec::{Executor, Place, StepInput};
 use super::cpu::kv::bytes_per_token;
 use super::cpu::pool::Pool;
 use super::sampler::Sampler;
+use super::sequences::{CacheState, Sequences, SlotInfo};
 use super::{Config, EngineError, NO_LAYER, Observer, StepKind};
 use crate::model::Model;
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// Which tokens of a step get logits.
@@ -39,18 +44,41 @@ pub struct Choice {
     pub prob: f32,
 }
 
-/// A model, its cache and its threads.
+/// How often a step was of the shape of the one before it, so that its plan, buffers and kernels stood ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+pub struct Reuse {
+    /// Steps begun.
+    pub steps: u64,
+    /// Those with as many tokens of the same sequences, and as many wanted logits, as the step before.
+    pub reused: u64,
+}
+
+/// A sequence while a step is put together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    tokens: usize,
+    span: usize,
+    position: usize,
+}
+
+/// A model, its caches and its threads.
+///
+/// What names no sequence is about sequence 0.
 pub struct Engine<O> {
-    model: Arc<Model>,
-    config: Config,
+    pub(super) model: Arc<Model>,
+    pub(super) config: Config,
     pool: Pool,
     exec: Executor,
-    observer: O,
+    pub(super) observer: O,
     input: StepInput,
+    /// The next step while it is put together.
+    next: StepInput,
+    /// What of every sequence is in it.
+    found: Vec<Found>,
     /// The next brick of the step in progress.
     cursor: Option<usize>,
-    /// Tokens in the cache.
-    past: usize,
+    pub(super) sequences: Sequences,
+    reuse: Reuse,
 }
 
 impl<O: Observer> Engine<O> {
@@ -61,10 +89,11 @@ impl<O: Observer> Engine<O> {
     pub fn new(model: Arc<Model>, config: Config, observer: O) -> Result<Self, EngineError> {
         config.check()?;
         if let Some(max) = model.max_context()
-            && config.n_ctx > max
+            && (config.n_ctx > max || config.overflow == Overflow::Ring)
         {
             return Err(EngineError::Config(format!(
-                "the context length is {}, but the model has learned positions for {max} tokens only",
+                "the model has learned positions for {max} tokens only: the context length ({} now) can be at most that, and \
+                 text beyond it cannot be continued",
                 config.n_ctx
             )));
         }
@@ -79,12 +108,17 @@ impl<O: Observer> Engine<O> {
             pool,
             exec,
             observer,
-            input: StepInput {
-                ids: Vec::with_capacity(config.chunk),
-                ..StepInput::default()
-            },
+            input: StepInput::with_capacity(config.chunk, config.n_seq),
+            next: StepInput::with_capacity(config.chunk, config.n_seq),
+            found: vec![Found::default(); config.n_seq],
             cursor: None,
-            past: 0,
+            sequences: Sequences::new(
+                config.n_seq,
+                config.slots(),
+                config.overflow,
+                widest_window(&model),
+            ),
+            reuse: Reuse::default(),
             model,
             config,
         })
@@ -100,19 +134,49 @@ impl<O: Observer> Engine<O> {
         &self.config
     }
 
-    /// Tokens in the cache.
+    /// Tokens so far; in a ring, the evicted ones too.
     pub fn past(&self) -> usize {
-        self.past
+        self.past_of(0)
     }
 
-    /// Tokens that still fit.
+    /// Tokens so far of a sequence; 0 for one that does not exist.
+    pub fn past_of(&self, seq: usize) -> usize {
+        self.sequences.past(seq)
+    }
+
+    /// Tokens in the caches of all sequences.
+    pub fn cached(&self) -> usize {
+        (0..self.config.n_seq).map(|s| self.sequences.live(s)).sum()
+    }
+
+    /// Tokens that can still follow: in a ring, far more than the context.
     pub fn room(&self) -> usize {
-        self.config.n_ctx - self.past
+        self.sequences.room(0)
     }
 
-    /// Bytes of the kv cache as allocated.
+    /// Tokens that can still follow in a sequence.
+    pub fn room_of(&self, seq: usize) -> usize {
+        self.sequences.room(seq)
+    }
+
+    /// Occupancy of the kv caches, and what was evicted from them.
+    pub fn cache_state(&self) -> CacheState {
+        self.sequences.state()
+    }
+
+    /// The live slots of a sequence, in the order of positions.
+    pub fn slots(&self, seq: usize) -> Vec<SlotInfo> {
+        self.sequences.slots(seq)
+    }
+
+    /// How often a step was of the shape of the one before.
+    pub fn reuse(&self) -> Reuse {
+        self.reuse
+    }
+
+    /// Bytes of the kv caches as allocated.
     pub fn kv_bytes(&self) -> u64 {
-        self.kv_bytes_per_token() * self.config.n_ctx as u64
+        self.kv_bytes_per_token() * (self.config.n_ctx * self.config.n_seq) as u64
     }
 
     /// Bytes of one position of the kv cache.
@@ -135,9 +199,15 @@ impl<O: Observer> Engine<O> {
         self.cursor.is_some()
     }
 
-    /// Forgets everything after the first `keep` tokens, a step in progress included.
+    /// Forgets everything after the first `keep` tokens, a step in progress included. In a ring, what was evicted does
+    /// not come back.
     pub fn truncate(&mut self, keep: usize) {
-        self.past = self.past.min(keep);
+        self.truncate_seq(0, keep);
+    }
+
+    /// As [`Self::truncate`], for a sequence; a step in progress is forgotten for all that are in it.
+    pub fn truncate_seq(&mut self, seq: usize, keep: usize) {
+        self.sequences.truncate(seq, keep);
         self.cursor = None;
     }
 
@@ -159,27 +229,96 @@ impl<O: Observer> Engine<O> {
             Logits::Last => 1,
             Logits::All => ids.len(),
         };
+        let first_row = ids.len() - logit_rows;
+        let tokens = ids.iter().enumerate().map(|(i, &id)| Token {
+            seq: 0,
+            id,
+            logits: i >= first_row,
+        });
+        self.enter(tokens, kind)
+    }
+
+    /// Starts a step of tokens of any sequences, in the order of their positions. Row `r` of the logits is that of the
+    /// `r`-th token that wants them.
+    ///
+    /// # Errors
+    /// No tokens, more than a chunk, more than a context holds, a sequence that does not exist, or an id outside the
+    /// vocabulary; nothing has then changed.
+    pub fn begin_tokens(&mut self, tokens: &[Token], kind: StepKind) -> Result<(), EngineError> {
+        self.enter(tokens.iter().copied(), kind)
+    }
+
+    pub(super) fn enter(
+        &mut self,
+        tokens: impl ExactSizeIterator<Item = Token> + Clone,
+        kind: StepKind,
+    ) -> Result<(), EngineError> {
+        if tokens.len() == 0 {
+            return Err(EngineError::Empty);
+        }
+        let logit_rows = tokens.clone().filter(|t| t.logits).count();
         for (tokens, max) in [
-            (ids.len(), self.config.chunk),
-            (logit_rows, self.config.logit_rows),
+            (tokens.len(), self.config.chunk),
+            (logit_rows, self.config.rows()),
         ] {
             if tokens > max {
                 return Err(EngineError::ChunkTooLarge { tokens, max });
             }
         }
-        self.check_room(ids.len())?;
-        let n_vocab = self.model.n_vocab;
-        if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
-            return Err(EngineError::BadToken { id, n_vocab });
+        self.count(tokens.clone())?;
+        let next = &mut self.next;
+        next.ids.clear();
+        next.places.clear();
+        next.spans.clear();
+        next.logit_rows = logit_rows;
+        for token in tokens.clone() {
+            let found = &mut self.found[token.seq];
+            if found.tokens > 0 {
+                next.spans
+                    .push(self.sequences.enter(token.seq, found.tokens));
+                found.tokens = 0;
+                found.span = next.spans.len() - 1;
+            }
         }
-        self.input.ids.clear();
-        self.input.ids.extend_from_slice(ids);
-        self.input.past = self.past;
-        self.input.logit_rows = logit_rows;
+        // The head computes the last columns, so those whose logits are wanted come last: attention goes by positions.
+        for wanted in [false, true] {
+            for span in &next.spans {
+                self.found[span.seq].position = span.past;
+            }
+            for token in tokens.clone() {
+                let found = &mut self.found[token.seq];
+                if token.logits == wanted {
+                    next.ids.push(token.id);
+                    next.places.push(Place {
+                        span: found.span,
+                        position: found.position,
+                    });
+                }
+                found.position += 1;
+            }
+        }
+        self.reuse.steps += 1;
+        self.reuse.reused += u64::from(next.has_shape_of(&self.input));
+        std::mem::swap(&mut self.input, &mut self.next);
         self.cursor = Some(0);
-        let last = self.past + ids.len() - 1;
+        let last = self.input.places.last().map_or(0, |p| p.position);
         self.observer
-            .begin_step(kind, last as u32, ids.len() as u32);
+            .begin_step(kind, last as u32, self.input.ids.len() as u32);
+        Ok(())
+    }
+
+    /// Counts the tokens of every sequence, and refuses what cannot run.
+    pub(super) fn count(&mut self, tokens: impl Iterator<Item = Token>) -> Result<(), EngineError> {
+        self.found.fill(Found::default());
+        let n_vocab = self.model.n_vocab;
+        for Token { seq, id, .. } in tokens {
+            if id as usize >= n_vocab {
+                return Err(EngineError::BadToken { id, n_vocab });
+            }
+            let more = self.found.get(seq).map_or(1, |f| f.tokens + 1);
+            self.sequences.check_room(seq, more)?;
+            self.found[seq].tokens = more;
+        }
         Ok(())
     }
 
@@ -260,20 +399,7 @@ impl<O: Observer> Engine<O> {
     /// # Errors
     /// As [`Self::step`].
     pub fn prefill(&mut self, ids: &[u32]) -> Result<(), EngineError> {
-        if ids.is_empty() {
-            return Err(EngineError::Empty);
-        }
-        self.check_room(ids.len())?;
-        let chunks = ids.len().div_ceil(self.config.chunk);
-        for (i, chunk) in ids.chunks(self.config.chunk).enumerate() {
-            let logits = if i + 1 == chunks {
-                Logits::Last
-            } else {
-                Logits::None
-            };
-            self.step(chunk, logits, StepKind::Prefill)?;
-        }
-        Ok(())
+        self.prefill_seq(0, ids)
     }
 
     /// Logits of row `row` of the last step, `[n_vocab]`; row 0 is the first token whose logits were wanted.
@@ -284,16 +410,6 @@ impl<O: Observer> Engine<O> {
     /// The residual stream of token `col` of the step, `[n_embd]`, as far as it has run.
     pub fn residual(&mut self, col: usize) -> &[f32] {
         self.exec.residual(col)
-    }
-
-    fn check_room(&self, tokens: usize) -> Result<(), EngineError> {
-        if tokens <= self.room() {
-            return Ok(());
-        }
-        Err(EngineError::ContextFull {
-            needed: self.past + tokens,
-            n_ctx: self.config.n_ctx,
-        })
     }
 
     fn advance_to(&mut self, end: usize) -> Result<(), EngineError> {
@@ -318,11 +434,19 @@ impl<O: Observer> Engine<O> {
             )
             .map_err(|_| EngineError::WorkerFailed)?;
         if end == self.model.plan.bricks.len() {
-            self.past += self.input.ids.len();
+            self.sequences.commit(&self.input.spans);
             self.cursor = None;
         } else {
             self.cursor = Some(end);
         }
         Ok(())
     }
+}
+
+/// The widest window of all layers; `None` where a layer sees everything.
+fn widest_window(model: &Model) -> Option<usize> {
+    (0..model.hparams.n_layers)
+        .map(|layer| model.hparams.layer_window(layer).unwrap_or(usize::MAX))
+        .max()
+        .filter(|&w| w < usize::MAX)
 }

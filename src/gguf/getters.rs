@@ -2,6 +2,7 @@
 
 use super::Gguf;
 use super::error::{GgufError, quote};
+use super::strings::Strings;
 use super::value::{Array, Value};
 
 const INTEGER: &str = "an unsigned integer";
@@ -40,9 +41,9 @@ impl Gguf {
     }
 
     /// An array of strings, such as the vocabulary; one with an element that is not UTF-8 is an error.
-    pub fn strings(&self, key: &str) -> Result<Option<&[String]>, GgufError> {
+    pub fn strings(&self, key: &str) -> Result<Option<&Strings>, GgufError> {
         self.typed(key, "an array of UTF-8 strings", |value| match value {
-            Value::Array(Array::String(v)) => Some(v.as_slice()),
+            Value::Array(Array::String(v)) => Some(v),
             _ => None,
         })
     }

@@ -5,13 +5,16 @@
 //! lie outside the file. Keys and tensor names must be UTF-8; string values that are not are kept as bytes
 //! ([`Value::Bytes`], [`Array::Bytes`]), since replacing characters would silently change tokens.
 
+mod buffer;
 mod error;
 mod getters;
+mod load;
 mod magic;
 mod parse;
 mod reader;
 mod source;
 mod split;
+mod strings;
 mod tensor;
 mod types;
 mod value;
@@ -21,11 +24,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use memmap2::Advice;
-
 pub use error::{GgufError, Malformed, Problem, SplitProblem};
+pub use load::{LoadMethod, LoadOptions, LoadOutcome, MapAdvice};
 use parse::{Parsed, parse};
 use source::Source;
+pub use strings::Strings;
 pub use tensor::TensorInfo;
 pub use types::GgmlType;
 pub use value::{Array, Value};
@@ -179,11 +182,20 @@ impl Gguf {
         range().and_then(|r| bytes.get(r)).unwrap_or_default()
     }
 
-    /// Asks the system to read the file into memory now. Best effort.
-    pub fn advise_willneed(&self) {
-        for shard in &self.shards {
-            shard.source.advise(Advice::WillNeed);
+    /// Brings the bytes of the file, or of all shards, where `options` wants them: right after [`Gguf::open`] they are
+    /// mapped, and read when used. What cannot be had is replaced by what can; the outcome says what and why.
+    ///
+    /// # Errors
+    /// A file that can no longer be read, or has become shorter.
+    pub fn load(&mut self, options: LoadOptions) -> Result<LoadOutcome, GgufError> {
+        let mut outcome = LoadOutcome {
+            options,
+            notes: Vec::new(),
+        };
+        for shard in &mut self.shards {
+            shard.source.load(options, &mut outcome)?;
         }
+        Ok(outcome)
     }
 
     fn file(&self) -> &str {

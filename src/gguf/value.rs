@@ -1,5 +1,6 @@
 //! Metadata values.
 
+use super::strings::Strings;
 use serde::Serialize;
 
 /// A metadata value. Integers and floats keep the width they have in the file.
@@ -63,7 +64,7 @@ pub enum Array {
     /// Booleans.
     Bool(Vec<bool>),
     /// Text, every element UTF-8.
-    String(Vec<String>),
+    String(Strings),
     /// Strings of which at least one is not UTF-8, all kept byte for byte.
     Bytes(Vec<Vec<u8>>),
     /// Arrays, which may differ in type.

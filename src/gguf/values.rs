@@ -2,6 +2,7 @@
 
 use super::error::{Fault, Problem};
 use super::reader::Reader;
+use super::strings::Strings;
 use super::value::{Array, Value};
 
 /// Deepest nesting of arrays; no known writer nests at all.
@@ -129,7 +130,7 @@ fn read_booleans(r: &mut Reader<'_>) -> Result<Array, Fault> {
     Ok(Array::Bool(booleans.collect::<Result<_, _>>()?))
 }
 
-/// The list's slot, the slice it is read through, and the smallest heap block.
+/// The list's slot, the slice it is read through, and what a vocabulary makes of it.
 const STRING_MEMORY: u64 = (size_of::<String>() + size_of::<&[u8]>() + 24) as u64;
 
 fn read_strings(r: &mut Reader<'_>) -> Result<Array, Fault> {
@@ -137,10 +138,7 @@ fn read_strings(r: &mut Reader<'_>) -> Result<Array, Fault> {
     let raw = (0..count)
         .map(|_| r.string("a string of the array"))
         .collect::<Result<Vec<_>, _>>()?;
-    let text: Result<Vec<String>, _> = raw
-        .iter()
-        .map(|s| std::str::from_utf8(s).map(str::to_owned))
-        .collect();
+    let text: Result<Strings, _> = raw.iter().map(|s| std::str::from_utf8(s)).collect();
     Ok(match text {
         Ok(text) => Array::String(text),
         Err(_) => Array::Bytes(raw.into_iter().map(<[u8]>::to_vec).collect()),

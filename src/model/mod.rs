@@ -7,6 +7,7 @@ mod info;
 mod layout;
 mod plan;
 mod rope;
+mod slots;
 mod weights;
 pub mod work;
 
@@ -15,6 +16,7 @@ pub use hparams::{Experts, Hparams, RopeScaling, Temperature, Window};
 pub use info::{ModelInfo, quantisation_name, weight_bytes_per_token};
 pub use plan::{Brick, Buf, Op, Plan, Q8_BLOCK, SharedExpert};
 pub use rope::{ContextRope, RopeTable};
+pub use slots::{Slots, Span};
 pub use weights::{Matrix, Vector};
 
 use crate::gguf::{Gguf, GgufError};

@@ -2,6 +2,7 @@
 
 use super::hparams::Hparams;
 use super::plan::{Brick, Buf, Op};
+use super::slots::{Slots, Span};
 use super::weights::Matrix;
 
 /// Work of one call, all threads together.
@@ -17,24 +18,35 @@ pub struct Work {
 
 /// What a step is, as far as the amount of work goes.
 #[derive(Debug, Clone, Copy)]
-pub struct StepShape {
+pub struct StepShape<'a> {
     /// Tokens in the step.
     pub tokens: usize,
-    /// Tokens in the cache before it.
-    pub past: usize,
+    /// How they are spread over sequences.
+    pub spans: &'a [Span],
+    /// The slots of every sequence.
+    pub slots: Slots,
     /// Tokens whose logits are wanted.
     pub logit_rows: usize,
-    /// Bytes of a kv cache element.
-    pub kv_bytes: usize,
+    /// Bytes of the key of one head and position in the cache.
+    pub key_bytes: usize,
+    /// Bytes of the value of one head and position in the cache.
+    pub value_bytes: usize,
     /// Experts of the layer that any token was sent to, where that is known: read by the experts' mat-muls.
     pub active_experts: Option<usize>,
+}
+
+impl StepShape<'_> {
+    /// Bytes of one position of one layer in the cache.
+    fn position_bytes(&self, hp: &Hparams) -> u64 {
+        (hp.n_head_kv * (self.key_bytes + self.value_bytes)) as u64
+    }
 }
 
 const F32: u64 = 4;
 
 impl Brick {
     /// The work of this brick in a step.
-    pub fn work(&self, hp: &Hparams, s: &StepShape) -> Work {
+    pub fn work(&self, hp: &Hparams, s: &StepShape<'_>) -> Work {
         let t = self.columns(hp, s) as u64;
         let (qd, kd, vd) = (hp.q_dim() as u64, hp.k_dim() as u64, hp.v_dim() as u64);
         match &self.op {
@@ -107,7 +119,7 @@ impl Brick {
             },
             Op::KvWrite => Work {
                 elements: t * (kd + vd),
-                bytes: t * (kd + vd) * (F32 + s.kv_bytes as u64),
+                bytes: t * ((kd + vd) * F32 + s.position_bytes(hp)),
                 flops: 0,
             },
             Op::Attend { window, .. } => attend_work(hp, s, *window),
@@ -140,7 +152,7 @@ impl Brick {
     }
 
     /// Columns this brick computes: the head only those whose logits are wanted, experts one a pair of token and expert.
-    pub fn columns(&self, hp: &Hparams, s: &StepShape) -> usize {
+    pub fn columns(&self, hp: &Hparams, s: &StepShape<'_>) -> usize {
         match &self.op {
             Op::MatMul {
                 dst: Buf::Logits, ..
@@ -155,17 +167,22 @@ impl Brick {
     }
 }
 
-/// The cache is read once for each query head group and token: what leaves memory, not what the cores load again.
-fn attend_work(hp: &Hparams, s: &StepShape, window: Option<usize>) -> Work {
-    let visible = |pos: usize| window.map_or(pos + 1, |w| (pos + 1).min(w)) as u64;
-    let pairs: u64 = (s.past..s.past + s.tokens).map(visible).sum();
+/// The cache of a sequence is read once: what leaves memory, not what the cores load again for every head and token.
+fn attend_work(hp: &Hparams, s: &StepShape<'_>, window: Option<usize>) -> Work {
+    let (mut pairs, mut read) = (0, 0);
+    for span in s.spans {
+        pairs += (span.past..span.end())
+            .map(|position| s.slots.seen(span, position, window))
+            .sum::<usize>();
+        // The first token's window begins furthest back.
+        let (kept, rest) = s.slots.visible(span, span.past, window);
+        read += kept.len() + span.end() - rest.start;
+    }
     let t = s.tokens as u64;
-    let last = (s.past + s.tokens).min(window.map_or(usize::MAX, |w| w + s.tokens - 1)) as u64;
-    let per_key = (hp.k_dim() + hp.v_dim()) as u64;
     let heads = hp.n_head as u64;
     Work {
         elements: t * hp.attn_dim() as u64,
-        bytes: last * per_key * s.kv_bytes as u64 + t * (hp.q_dim() + hp.attn_dim()) as u64 * F32,
-        flops: pairs * heads * (2 * hp.head_dim_k as u64 + 2 * hp.head_dim_v as u64 + 4),
+        bytes: read as u64 * s.position_bytes(hp) + t * (hp.q_dim() + hp.attn_dim()) as u64 * F32,
+        flops: pairs as u64 * heads * (2 * hp.head_dim_k as u64 + 2 * hp.head_dim_v as u64 + 4),
     }
 }

@@ -40,6 +40,26 @@ pub struct Rates {
     pub overhead_share: Option<f64>,
 }
 
+/// Where the time of a run went so far. `load` is of the session's start; the other phases are of the current run and
+/// count time inside the engine only.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Phases {
+    /// Opening and checking the file, building the vocabulary, milliseconds; unknown with modelled time.
+    pub load_ms: Option<f64>,
+    /// Allocating buffers and cache and starting threads, milliseconds; unknown with modelled time.
+    pub engine_ms: Option<f64>,
+    /// Prefill of the prompt, milliseconds.
+    pub prefill_ms: f64,
+    /// Tokens of it.
+    pub prefill_tokens: u64,
+    /// Decode steps, milliseconds.
+    pub decode_ms: f64,
+    /// Tokens decoded.
+    pub decode_tokens: u64,
+    /// From the start of loading to the first token, milliseconds: load, engine, prefill, sampling.
+    pub first_token_ms: Option<f64>,
+}
+
 /// Statistics of one brick over all layers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BrickRow {
@@ -169,6 +189,10 @@ pub struct MemoryInfo {
     pub kv_used_bytes: u64,
     /// Activation and scratch buffers, bytes.
     pub scratch_bytes: u64,
+    /// Minor page faults of the process before the session began: those of loading.
+    pub load_minor_faults: Option<u64>,
+    /// Major page faults of the process before the session began.
+    pub load_major_faults: Option<u64>,
     /// Minor page faults.
     pub minor_faults: Option<u64>,
     /// Major page faults (read from disk).

@@ -41,6 +41,12 @@ impl FaultCounter {
     }
 }
 
+/// Resident set of the process now, bytes. `None` where `/proc/self/stat` does not exist.
+pub fn resident_bytes() -> Option<u64> {
+    let (_, pages) = FaultCounter::open()?.read_with_rss()?;
+    pages.checked_mul(procfs::page_size())
+}
+
 /// Fields 10, 12 and 24 of proc_pid_stat(5). The name, field 2, may hold blanks and brackets; the last `)` ends it.
 fn parse_stat(stat: &[u8]) -> Option<(Faults, u64)> {
     let after_name = stat.iter().rposition(|&b| b == b')')? + 1;
@@ -147,6 +153,8 @@ impl OsSampler {
         let since_start = self.now.zip(self.at_start);
         info.rss_bytes = self.rss;
         info.peak_rss_bytes = self.peak_rss;
+        info.load_minor_faults = self.at_start.map(|f| f.minor);
+        info.load_major_faults = self.at_start.map(|f| f.major);
         info.minor_faults = since_start.map(|(now, then)| now.minor.saturating_sub(then.minor));
         info.major_faults = since_start.map(|(now, then)| now.major.saturating_sub(then.major));
         info.voluntary_switches = self.switches.map(|s| s.voluntary);

@@ -1,6 +1,6 @@
 //! Throughput of a run, from time inside the engine. A rate appears with its second token, never before; unknown is `None`.
 
-use crate::profiler::figures::Rates;
+use crate::profiler::figures::{Phases, Rates};
 
 /// Tokens in the history.
 pub const HISTORY: usize = 256;
@@ -134,6 +134,18 @@ impl RateMeter {
         }
     }
 
+    /// Times of the phases; loading is for the caller to add.
+    pub fn phases(&self) -> Phases {
+        Phases {
+            prefill_ms: self.prefill_us * 1e-3,
+            prefill_tokens: self.prefill_tokens,
+            decode_ms: self.decode_us * 1e-3,
+            decode_tokens: self.tokens,
+            first_token_ms: self.ttft_us.map(|us| us * 1e-3),
+            ..Phases::default()
+        }
+    }
+
     fn recent_rate(&self) -> f64 {
         let (count, us) = self
             .recent_us()
@@ -192,6 +204,22 @@ mod tests {
             r.decode_stddev_tok_s,
             (1000.0 - 1000.0 / 3.0) / 2f64.sqrt()
         ));
+    }
+
+    #[test]
+    fn f159_phases_are_the_time_behind_the_rates() {
+        let mut m = RateMeter::new();
+        m.prefill(100, 20_000.0);
+        m.first_token(500.0);
+        m.decode(1000.0, 1);
+        m.decode(3000.0, 1);
+        let (p, r) = (m.phases(), m.rates());
+        assert_eq!((p.prefill_tokens, p.decode_tokens), (100, 2));
+        assert_eq!((p.prefill_ms, p.decode_ms), (20.0, 4.0));
+        assert_eq!(p.first_token_ms, Some(20.5));
+        assert_eq!(r.decode_mean_tok_s, Some(1e3 * 2.0 / p.decode_ms));
+        assert_eq!(r.prefill_tok_s, Some(1e3 * 100.0 / p.prefill_ms));
+        assert_eq!(RateMeter::new().phases(), Phases::default());
     }
 
     #[test]

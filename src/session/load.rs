@@ -1,11 +1,12 @@
 //! Opening a model: the file, its hyperparameters and its vocabulary, checked together.
 
 use crate::engine::Config;
-use crate::gguf::{Gguf, GgufError};
+use crate::gguf::{Gguf, GgufError, LoadOptions, LoadOutcome};
 use crate::model::{Model, ModelError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The embedded demo model.
 const DEMO: &[u8] = include_bytes!("../../assets/demo.gguf");
@@ -75,6 +76,10 @@ pub struct Loaded {
     pub model: Arc<Model>,
     /// Its vocabulary.
     pub tokenizer: Arc<Tokenizer>,
+    /// How the file came into memory.
+    pub outcome: LoadOutcome,
+    /// How long it took to open, check and prepare all of it.
+    pub took: Duration,
 }
 
 /// Opens the GGUF file alone.
@@ -94,9 +99,18 @@ impl Loaded {
     /// # Errors
     /// See [`LoadError`]; each is one line that names the file.
     pub fn open(source: Source) -> Result<Self, LoadError> {
-        let gguf = open(&source)?;
-        // The disk reads weights while the vocabulary is built.
-        gguf.advise_willneed();
+        Self::open_with(source, LoadOptions::default())
+    }
+
+    /// Opens a model whose bytes come into memory as `options` says.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(source: Source, options: LoadOptions) -> Result<Self, LoadError> {
+        let began = Instant::now();
+        let mut gguf = open(&source)?;
+        // Before the vocabulary is built: the disk reads weights meanwhile.
+        let outcome = gguf.load(options)?;
         let source_name = source.to_string();
         let tokenizer = Tokenizer::from_gguf(&gguf).map_err(|error| LoadError::Tokenizer {
             source_name: source_name.clone(),
@@ -118,6 +132,8 @@ impl Loaded {
             source,
             model: Arc::new(model),
             tokenizer: Arc::new(tokenizer),
+            outcome,
+            took: began.elapsed(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::load::Loaded;
 use super::run::SessionError;
-use crate::engine::{Config, EngineError};
+use crate::engine::{Config, EngineError, Overflow};
 use crate::tokenizer::{ChatMessage, render_chat};
 
 /// The ids of a prompt as the model is to see it.
@@ -36,7 +36,7 @@ pub(super) fn check_fits(ids: &[u32], config: &Config) -> Result<(), EngineError
     if ids.is_empty() {
         return Err(EngineError::Empty);
     }
-    if ids.len() >= config.n_ctx {
+    if config.overflow == Overflow::Stop && ids.len() >= config.n_ctx {
         return Err(EngineError::ContextFull {
             needed: ids.len() + 1,
             n_ctx: config.n_ctx,

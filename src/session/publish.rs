@@ -1,14 +1,15 @@
 //! Turns a session into the snapshot that front ends read.
 
-use super::load::Loaded;
+use super::load::{Loaded, Source};
 use super::run::{Options, Session};
-use super::snapshot::{EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Snapshot};
+use super::snapshot::{EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Phases, Snapshot};
 use crate::engine::StepKind;
 use crate::engine::cpu::KernelSet;
 use crate::model::{quantisation_name, weight_bytes_per_token};
 use crate::profiler::critical::{Roof, critical_path};
 use crate::profiler::os;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Facts about a model file.
 pub fn model_info(loaded: &Loaded) -> ModelInfo {
@@ -61,6 +62,8 @@ fn isa_name(set: KernelSet) -> &'static str {
         KernelSet::Scalar => "no vector kernels",
         KernelSet::Avx2 => "AVX2",
         KernelSet::Avx512 => "AVX-512 VNNI",
+        KernelSet::Neon => "NEON",
+        KernelSet::Dotprod => "NEON with dot products",
     }
 }
 
@@ -76,8 +79,9 @@ impl Session {
             model: Arc::clone(&self.model_info),
             machine: Arc::clone(&self.machine),
             engine: Arc::new(self.engine_info()),
-            context_used: self.engine.past() as u32,
+            context_used: self.engine.cached() as u32,
             rates: self.rates.rates(),
+            phases: self.phases(),
             prefill_bricks: self.stats.rows(StepKind::Prefill),
             layers: self.stats.layer_rows(),
             last_step: self.engine.observer().trace(),
@@ -114,10 +118,26 @@ impl Session {
             n_ctx: c.n_ctx as u32,
             kv_type: c.kv_type.name().into(),
             chunk: c.chunk as u32,
+            prefetch: c.prefetch.to_string(),
+            load: match self.loaded.source {
+                Source::Demo => "embedded".into(),
+                Source::File(_) => self.loaded.outcome.options.to_string(),
+            },
             sampler: self.options.sampler.to_string(),
             clock: if modelled { "modelled" } else { "measured" }.into(),
             pace_tok_s: self.options.pace,
         }
+    }
+
+    fn phases(&self) -> Phases {
+        let mut phases = self.rates.phases();
+        if !self.options.clock.is_modelled() {
+            let ms = |d: Duration| d.as_secs_f64() * 1e3;
+            let (load, engine) = (ms(self.loaded.took), ms(self.engine_took));
+            (phases.load_ms, phases.engine_ms) = (Some(load), Some(engine));
+            phases.first_token_ms = phases.first_token_ms.map(|t| load + engine + t);
+        }
+        phases
     }
 
     fn memory_info(&mut self) -> MemoryInfo {
@@ -132,7 +152,7 @@ impl Session {
                 .map(|t| t.bytes)
                 .sum(),
             kv_bytes: self.engine.kv_bytes(),
-            kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.past() as u64,
+            kv_used_bytes: self.engine.kv_bytes_per_token() * self.engine.cached() as u64,
             scratch_bytes: self.engine.scratch_bytes(),
             minor_faults_per_step: self.faults.minor_per_step(),
             ..MemoryInfo::default()

@@ -109,6 +109,8 @@ pub struct Session {
     pub(super) os: OsSampler,
     pub(super) surroundings: Surroundings,
     pub(super) faults: StepFaults,
+    /// Time that the first engine took to build.
+    pub(super) engine_took: Duration,
     pub(super) prompt_ids: Vec<u32>,
     stream: StreamDecoder<Arc<Tokenizer>>,
     pub(super) tokens: VecDeque<GeneratedToken>,
@@ -132,7 +134,9 @@ impl Session {
     /// # Errors
     /// A knob out of range, too little memory, or a prompt that does not fit.
     pub fn new(loaded: Loaded, options: Options) -> Result<Self, SessionError> {
+        let began = Instant::now();
         let engine = build_engine(&loaded.model, &options.config, options.clock)?;
+        let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
         Ok(Self {
@@ -145,6 +149,7 @@ impl Session {
             os: OsSampler::new(Duration::from_millis(200)),
             surroundings: Surroundings::new(options.bandwidth.clone()),
             faults: StepFaults::new(!options.clock.is_modelled()),
+            engine_took,
             prompt_ids,
             stream: StreamDecoder::new(Arc::clone(&loaded.tokenizer)),
             tokens: VecDeque::new(),

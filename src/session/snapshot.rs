@@ -5,8 +5,8 @@
 pub use crate::engine::config::EngineInfo;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
-    BrickRow, CriticalNode, CriticalPath, LayerRow, MachineInfo, MemoryInfo, Rates, StepEvent,
-    StepTrace,
+    BrickRow, CriticalNode, CriticalPath, LayerRow, MachineInfo, MemoryInfo, Phases, Rates,
+    StepEvent, StepTrace,
 };
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub context_used: u32,
     /// Throughput figures of the current run.
     pub rates: Rates,
+    /// Where the time of the current run went.
+    pub phases: Phases,
     /// Per-brick statistics of decode steps since the last restart or change of configuration,
     /// in the order the bricks run, `Sync` and `Unattributed` last.
     pub bricks: Vec<BrickRow>,

@@ -1,13 +1,16 @@
 //! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`): every byte is a printable character, words are
-//! merged by rank. The merging is the `tokenizers` crate's.
+//! merged by rank.
+//!
+//! The merging was the `tokenizers` crate's. It keeps every text twice and every rule's texts while it is
+//! built: with SmolLM2 10 MiB of memory and half of the time to the first token.
 
 use super::TokenizerError;
 use super::pre::PreTokenizer;
-use super::vocab::{TokenKind, TokenTable};
-use std::collections::{HashMap, HashSet};
+use super::vocab::{TextIndex, TokenKind, TokenTable};
+use crate::gguf::Strings;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::ops::Range;
-use tokenizers::Model;
-use tokenizers::models::bpe::{BPE, Vocab};
 
 /// Words longer than this are not remembered within one text: they hardly repeat.
 const CACHED_WORD: usize = 64;
@@ -62,46 +65,51 @@ impl ByteAlphabet {
 pub(super) struct ByteLevelBpe {
     pre: PreTokenizer,
     pub alphabet: ByteAlphabet,
-    model: BPE,
-    /// Bytes without a token of their own.
-    missing: Vec<u8>,
+    /// The token of each byte.
+    bytes: [Option<u32>; 256],
+    /// Which neighbours join, by their ids.
+    merges: HashMap<(u32, u32), Merge>,
+    /// Words that are tokens are not merged; only where the pre-tokenizer says so.
+    whole_words: Option<TextIndex>,
     unknown: Option<u32>,
+}
+
+/// A rule: the lower its rank, the earlier it applies.
+#[derive(Debug, Clone, Copy)]
+struct Merge {
+    rank: u32,
+    id: u32,
+}
+
+/// A token of the word being merged, and its neighbours; merged into its left one it is gone.
+struct Symbol {
+    id: Option<u32>,
+    prev: usize,
+    next: usize,
+}
+
+/// A control token is structure: no run of plain text may become one.
+fn is_text(text: &str, kind: TokenKind) -> bool {
+    !matches!(kind, TokenKind::Control | TokenKind::Unknown) && !text.is_empty()
 }
 
 impl ByteLevelBpe {
     pub fn new(
         table: &TokenTable,
-        merges: Vec<String>,
+        merges: &Strings,
         pre: PreTokenizer,
     ) -> Result<Self, TokenizerError> {
         let alphabet = ByteAlphabet::new();
-        // A control token is structure: no run of plain text may become one.
-        let is_text = |kind| !matches!(kind, TokenKind::Control | TokenKind::Unknown);
-        let vocab: Vocab = table
-            .iter()
-            .filter(|&(_, text, kind)| is_text(kind) && !text.is_empty())
-            .map(|(id, text, _)| (text.to_owned(), id))
-            .collect();
-        let control: HashSet<&str> = table
-            .iter()
-            .filter(|&(_, _, kind)| !is_text(kind))
-            .map(|(_, text, _)| text)
-            .collect();
-        let missing = (0..=255u8)
-            .filter(|&b| !vocab.contains_key(alphabet.chars[usize::from(b)].to_string().as_str()))
-            .collect();
-        let rules = merge_rules(&vocab, &control, merges)?;
-        let model = BPE::builder()
-            .vocab_and_merges(vocab, rules)
-            .cache_capacity(0)
-            .ignore_merges(pre.whole_words_first)
-            .build()
-            .map_err(|e| TokenizerError::Library(e.to_string()))?;
+        let vocab = TextIndex::new(table, is_text);
+        let bytes = alphabet
+            .chars
+            .map(|c| vocab.get(table, c.encode_utf8(&mut [0; 4])));
         Ok(Self {
+            bytes,
+            merges: merge_rules(table, &vocab, merges)?,
+            whole_words: pre.whole_words_first.then_some(vocab),
             pre,
             alphabet,
-            model,
-            missing,
             unknown: table.unknown,
         })
     }
@@ -109,11 +117,12 @@ impl ByteLevelBpe {
     /// Appends the ids of plain text. `seen` says where the ids of earlier words lie in `ids`.
     pub fn encode<'t>(
         &self,
+        table: &TokenTable,
         text: &'t str,
         seen: &mut SeenWords<'t>,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
-        let mut spelled = String::new();
+        let mut scratch = Scratch::default();
         for range in self.pre.split(text) {
             let word = &text[range];
             if let Some(known) = seen.get(word) {
@@ -121,7 +130,7 @@ impl ByteLevelBpe {
                 continue;
             }
             let from = ids.len();
-            self.encode_word(word, &mut spelled, ids)?;
+            self.encode_word(table, word, &mut scratch, ids)?;
             if word.len() <= CACHED_WORD {
                 seen.insert(word, from..ids.len());
             }
@@ -129,39 +138,92 @@ impl ByteLevelBpe {
         Ok(())
     }
 
+    /// Characters with a byte that has no token become the unknown token, and what is between them is merged.
     fn encode_word(
         &self,
+        table: &TokenTable,
         word: &str,
-        spelled: &mut String,
+        scratch: &mut Scratch,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
-        let mut merge = |part: &str, ids: &mut Vec<u32>| {
-            self.alphabet.spell(part, spelled);
-            match self.model.tokenize(spelled) {
-                Ok(tokens) => {
-                    ids.extend(tokens.into_iter().map(|t| t.id));
-                    Ok(())
-                }
-                Err(e) => Err(TokenizerError::Library(e.to_string())),
-            }
-        };
-        // The crate drops characters it has no token for; text must never vanish silently.
+        let token = |b: u8| self.bytes.get(usize::from(b)).copied().flatten();
         let lacks = |c: char| {
-            c.encode_utf8(&mut [0; 4])
+            let mut buffer = [0; 4];
+            c.encode_utf8(&mut buffer)
                 .bytes()
-                .any(|b| self.missing.contains(&b))
+                .any(|b| token(b).is_none())
         };
-        if self.missing.is_empty() || !word.contains(lacks) {
-            return merge(word, ids);
-        }
         let mut rest = word;
         while let Some((at, found)) = rest.char_indices().find(|&(_, c)| lacks(c)) {
-            merge(&rest[..at], ids)?;
+            self.merge(table, &rest[..at], scratch, ids);
             let first = rest.as_bytes().get(at).copied().unwrap_or_default();
             ids.push(self.unknown.ok_or(TokenizerError::Unencodable(first))?);
             rest = &rest[at + found.len_utf8()..];
         }
-        merge(rest, ids)
+        self.merge(table, rest, scratch, ids);
+        Ok(())
+    }
+
+    /// Joins neighbours, the lowest rank first and of equal ranks the leftmost, until no rule applies.
+    fn merge(&self, table: &TokenTable, part: &str, scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        if let Some(vocab) = &self.whole_words {
+            self.alphabet.spell(part, &mut scratch.spelled);
+            if let Some(id) = vocab.get(table, &scratch.spelled) {
+                ids.push(id);
+                return;
+            }
+        }
+        let Scratch { symbols, queue, .. } = scratch;
+        symbols.clear();
+        queue.clear();
+        for (i, b) in part.bytes().enumerate() {
+            symbols.push(Symbol {
+                id: self.bytes.get(usize::from(b)).copied().flatten(),
+                prev: i.wrapping_sub(1),
+                next: i + 1,
+            });
+        }
+        for right in 1..symbols.len() {
+            queue.extend(self.candidate(symbols, right - 1, right));
+        }
+        while let Some(Reverse((rank, left))) = queue.pop() {
+            let Some(right) = symbols.get(left).map(|s| s.next) else {
+                continue;
+            };
+            // One of the two may have been merged with something else since.
+            let Some(merge) = self.rule(symbols, left, right).filter(|m| m.rank == rank) else {
+                continue;
+            };
+            let after = symbols.get(right).map_or(usize::MAX, |s| s.next);
+            if let Some(s) = symbols.get_mut(right) {
+                s.id = None;
+            }
+            let mut before = usize::MAX;
+            if let Some(s) = symbols.get_mut(left) {
+                (s.id, s.next) = (Some(merge.id), after);
+                before = s.prev;
+            }
+            if let Some(s) = symbols.get_mut(after) {
+                s.prev = left;
+            }
+            queue.extend(self.candidate(symbols, left, after));
+            queue.extend(self.candidate(symbols, before, left));
+        }
+        ids.extend(symbols.iter().filter_map(|s| s.id));
+    }
+
+    fn rule(&self, symbols: &[Symbol], left: usize, right: usize) -> Option<Merge> {
+        let pair = (symbols.get(left)?.id?, symbols.get(right)?.id?);
+        self.merges.get(&pair).copied()
+    }
+
+    fn candidate(
+        &self,
+        symbols: &[Symbol],
+        left: usize,
+        right: usize,
+    ) -> Option<Reverse<(u32, usize)>> {
+        Some(Reverse((self.rule(symbols, left, right)?.rank, left)))
     }
 
     pub fn adds_bos(&self) -> bool {
@@ -169,50 +231,59 @@ impl ByteLevelBpe {
     }
 }
 
-/// Checks every "left right" rule against the vocabulary before the crate sees it.
+/// What one call of [`ByteLevelBpe::encode`] keeps from word to word.
+#[derive(Default)]
+struct Scratch {
+    spelled: String,
+    symbols: Vec<Symbol>,
+    /// Rank and left symbol of possible merges.
+    queue: BinaryHeap<Reverse<(u32, usize)>>,
+}
+
+/// Checks every "left right" rule against the vocabulary. Rules of control tokens are left out; of two for the same
+/// pair the first counts.
 fn merge_rules(
-    vocab: &Vocab,
-    control: &HashSet<&str>,
-    merges: Vec<String>,
-) -> Result<Vec<(String, String)>, TokenizerError> {
-    let mut rules = Vec::with_capacity(merges.len());
+    table: &TokenTable,
+    vocab: &TextIndex,
+    merges: &Strings,
+) -> Result<HashMap<(u32, u32), Merge>, TokenizerError> {
+    let control: HashSet<&str> = table
+        .iter()
+        .filter(|&(_, _, kind)| matches!(kind, TokenKind::Control | TokenKind::Unknown))
+        .map(|(_, text, _)| text)
+        .collect();
+    let mut rules = HashMap::with_capacity(merges.len());
     let mut joined = String::new();
-    for (index, merge) in merges.into_iter().enumerate() {
+    for (index, merge) in merges.iter().enumerate() {
+        let problem = |problem| TokenizerError::BadMerge {
+            index,
+            merge: merge.to_owned(),
+            problem,
+        };
         // The left part may itself begin with a space in vocabularies that are not byte-level throughout.
         let at = merge
             .char_indices()
             .skip(1)
             .find(|&(_, c)| c == ' ')
             .map(|(at, _)| at);
-        let problem = match at {
-            None => Some("has no space between its two parts"),
-            Some(at) => {
-                let (left, right) = (&merge[..at], &merge[at + 1..]);
-                joined.clear();
-                joined.push_str(left);
-                joined.push_str(right);
-                if vocab.contains_key(left) && vocab.contains_key(right) && !right.is_empty() {
-                    if vocab.contains_key(joined.as_str()) {
-                        rules.push((left.to_owned(), right.to_owned()));
-                        None
-                    } else if control.contains(joined.as_str()) {
-                        None
-                    } else {
-                        Some("makes a token that the vocabulary does not have")
-                    }
-                } else if control.contains(left) || control.contains(right) {
-                    None
-                } else {
-                    Some("joins a token that the vocabulary does not have")
-                }
-            }
+        let Some(at) = at else {
+            return Err(problem("has no space between its two parts"));
         };
-        if let Some(problem) = problem {
-            return Err(TokenizerError::BadMerge {
-                index,
-                merge,
-                problem,
-            });
+        let (left, right) = (&merge[..at], &merge[at + 1..]);
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(right);
+        match (vocab.get(table, left), vocab.get(table, right)) {
+            (Some(l), Some(r)) => match vocab.get(table, &joined) {
+                Some(id) => {
+                    let rank = u32::try_from(index).unwrap_or(u32::MAX);
+                    rules.entry((l, r)).or_insert(Merge { rank, id });
+                }
+                None if control.contains(joined.as_str()) => {}
+                None => return Err(problem("makes a token that the vocabulary does not have")),
+            },
+            _ if control.contains(left) || control.contains(right) => {}
+            _ => return Err(problem("joins a token that the vocabulary does not have")),
         }
     }
     Ok(rules)

@@ -17,11 +17,7 @@ impl Vocabulary {
         };
         let id = |key| gguf.u32(key).map_err(unreadable);
         let flag = |key| gguf.bool(key).map_err(unreadable);
-        let list = |key| {
-            gguf.strings(key)
-                .map_err(unreadable)
-                .map(|s| s.map(<[String]>::to_vec))
-        };
+        let list = |key| gguf.strings(key).map_err(unreadable).map(|s| s.cloned());
 
         const MODEL: &str = "tokenizer.ggml.model";
         const TOKENS: &str = "tokenizer.ggml.tokens";

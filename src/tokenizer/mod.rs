@@ -9,6 +9,8 @@ mod chat;
 mod error;
 mod from_gguf;
 mod pre;
+mod pre_digits;
+mod pre_families;
 mod special;
 mod special_names;
 mod spm;
@@ -82,6 +84,14 @@ impl Tokenizer {
     /// As [`Tokenizer::from_gguf`].
     pub fn new(mut vocabulary: Vocabulary) -> Result<Self, TokenizerError> {
         let family = family(&vocabulary.model)?;
+        if family == Family::SentencePiece {
+            // SentencePiece's own numbering, where the file does not say.
+            let n_vocab = vocabulary.tokens.len() as u32;
+            let usual = |id: u32| (id < n_vocab).then_some(id);
+            vocabulary.unknown = vocabulary.unknown.or(usual(0));
+            vocabulary.bos = vocabulary.bos.or(usual(1));
+            vocabulary.eos = vocabulary.eos.or(usual(2));
+        }
         let table = TokenTable::new(&mut vocabulary)?;
         let special = SpecialTokens::new(&table, vocabulary.model_name.as_deref());
         let (encoder, adds_bos, adds_space) = match family {
@@ -91,7 +101,7 @@ impl Tokenizer {
                     key: "tokenizer.ggml.merges",
                     model: "gpt2",
                 })?;
-                let bpe = ByteLevelBpe::new(&table, merges, pre)?;
+                let bpe = ByteLevelBpe::new(&table, &merges, pre)?;
                 let adds_bos = bpe.adds_bos();
                 (Encoder::ByteLevel(Box::new(bpe)), adds_bos, false)
             }
@@ -137,10 +147,12 @@ impl Tokenizer {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(text) => match &self.encoder {
-                    Encoder::ByteLevel(bpe) => bpe.encode(text, &mut seen, &mut ids)?,
+                    Encoder::ByteLevel(bpe) => {
+                        bpe.encode(&self.table, text, &mut seen, &mut ids)?
+                    }
                     Encoder::SentencePiece(spm) => {
                         let prefix = self.add_space_prefix && after_special;
-                        spm.encode(text, prefix, &mut scratch, &mut ids)?;
+                        spm.encode(&self.table, text, prefix, &mut scratch, &mut ids)?;
                     }
                 },
             }

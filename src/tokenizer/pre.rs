@@ -1,181 +1,13 @@
 //! Pre-tokenizers: how a text is cut into words before byte-pair merging, by `tokenizer.ggml.pre`.
 //!
-//! The patterns are those that the model authors publish in `tokenizer.json`. Each one is written
-//! without its look-ahead `\s+(?!\S)` ("leave the last space to the next word"): the backtracking that
-//! needs gives up on a run of a million spaces, so [`split`] hands the last character back itself, which
-//! leaves a plain linear-time regular expression.
+//! The ways of cutting are in [`super::pre_families`]. Their patterns have no look-ahead and run in linear time; the white space
+//! that a look-ahead would leave to the next word is handed back here.
 
 use super::TokenizerError;
+use super::pre_digits::Triples;
+use super::pre_families::{FAMILIES, Step, Whitespace};
 use std::ops::Range;
 use tokenizers::utils::SysRegex;
-
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
-const LLAMA3: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
-const QWEN2: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
-const QWEN35: &str = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
-// llama.cpp takes every letter outside ASCII for both upper and lower case here, and so does this.
-const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]*[\p{L}--[A-Z]]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]+[\p{L}--[A-Z]]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+";
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]*[\p{L}--[A-Z]]+|[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]+[\p{L}--[A-Z]]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+";
-const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+"##;
-/// U+0800 to U+9FA5 and U+AC00 to U+D7FF without the white space in them.
-const CODER_SCRIPTS: &str = r"[\u{0800}-\u{167F}\u{1681}-\u{1FFF}\u{200B}-\u{2027}\u{202A}-\u{202E}\u{2030}-\u{205E}\u{2060}-\u{2FFF}\u{3001}-\u{9FA5}\u{AC00}-\u{D7FF}]+";
-const DIGIT: &str = r"\p{N}";
-const DIGITS: &str = r"\p{N}+";
-const DIGIT_TRIPLET: &str = r"[0-9][0-9][0-9]";
-
-/// How a pattern treats the whitespace it matched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whitespace {
-    /// The pattern has no whitespace look-ahead.
-    Keep,
-    /// Before a word, the last whitespace character belongs to the word.
-    HandBack,
-    /// As `HandBack`, but a run that ends in a line break is whole.
-    HandBackAfterLines,
-}
-
-use Whitespace::{HandBack, HandBackAfterLines, Keep};
-
-/// A way of cutting text, with the vocabulary habits that go with it.
-struct Family {
-    names: &'static [&'static str],
-    patterns: &'static [(&'static str, Whitespace)],
-    /// A word that is a token as a whole is taken whole, whatever the merges say.
-    whole_words_first: bool,
-    /// Whether a beginning-of-text token is added when the file does not say.
-    adds_bos: bool,
-}
-
-const FAMILIES: &[Family] = &[
-    Family {
-        names: &[
-            "gpt-2",
-            "phi-2",
-            "mpt",
-            "olmo",
-            "jais",
-            "trillion",
-            "exaone4",
-            "gigachat",
-            "mellum",
-            "granite-docling",
-        ],
-        patterns: &[(GPT2, HandBack)],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &[
-            "smollm",
-            "starcoder",
-            "refact",
-            "command-r",
-            "codeshell",
-            "exaone",
-            "minerva-7b",
-        ],
-        patterns: &[(DIGIT, Keep), (GPT2, HandBack)],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &[
-            "qwen2",
-            "deepseek-r1-qwen",
-            "stablelm2",
-            "hunyuan",
-            "megrez",
-            "kormo",
-        ],
-        patterns: &[(QWEN2, HandBackAfterLines)],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &["qwen35"],
-        patterns: &[(QWEN35, HandBackAfterLines)],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &[
-            "llama-bpe",
-            "llama3",
-            "llama-v3",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "lfm2",
-        ],
-        patterns: &[(LLAMA3, HandBackAfterLines)],
-        whole_words_first: true,
-        adds_bos: true,
-    },
-    Family {
-        names: &["smaug-bpe", "dbrx", "chatglm-bpe", "glm4"],
-        patterns: &[(LLAMA3, HandBackAfterLines)],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"],
-        patterns: &[(GPT4O, HandBackAfterLines)],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &["tekken"],
-        patterns: &[(TEKKEN, HandBackAfterLines)],
-        whole_words_first: true,
-        adds_bos: true,
-    },
-    Family {
-        names: &["deepseek-coder"],
-        patterns: &[
-            (r"[\r\n]", Keep),
-            (r"\s?\p{L}+", Keep),
-            (r"\s?\p{P}+", Keep),
-            (CODER_SCRIPTS, Keep),
-            (DIGIT, Keep),
-        ],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
-        patterns: &[
-            (r"\p{N}{1,3}", Keep),
-            (
-                r"[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+",
-                Keep,
-            ),
-            (DEEPSEEK3, HandBackAfterLines),
-        ],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &["falcon"],
-        patterns: &[
-            (r"[\p{P}\$\+<=>\^~\|`]+", Keep),
-            (GPT2, HandBack),
-            (DIGIT_TRIPLET, Keep),
-        ],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-    Family {
-        names: &["default"],
-        patterns: &[
-            (r"[\p{P}\$\+<=>\^~\|]+", Keep),
-            (GPT2, HandBack),
-            (DIGITS, Keep),
-            (DIGIT_TRIPLET, Keep),
-        ],
-        whole_words_first: false,
-        adds_bos: false,
-    },
-];
 
 /// The name that a file without `tokenizer.ggml.pre` is read as.
 const WHEN_ABSENT: &str = "default";
@@ -186,10 +18,17 @@ fn supported() -> String {
     names.join(", ")
 }
 
+/// A step of [`super::pre_families`], ready to run.
+#[derive(Debug)]
+enum Compiled {
+    Pattern(SysRegex, Whitespace),
+    Digits(Triples),
+}
+
 /// A compiled pre-tokenizer.
 #[derive(Debug)]
 pub(super) struct PreTokenizer {
-    patterns: Vec<(SysRegex, Whitespace)>,
+    steps: Vec<Compiled>,
     pub whole_words_first: bool,
     pub adds_bos: bool,
 }
@@ -204,35 +43,36 @@ impl PreTokenizer {
                 supported: supported(),
             });
         };
-        let compile = |&(pattern, whitespace)| match SysRegex::new(pattern) {
-            Ok(regex) => Ok((regex, whitespace)),
-            Err(e) => Err(TokenizerError::Library(e.to_string())),
+        let compile = |step: &Step| match *step {
+            Step::Digits(triples) => Ok(Compiled::Digits(triples)),
+            Step::Pattern(pattern, whitespace) => match SysRegex::new(pattern) {
+                Ok(regex) => Ok(Compiled::Pattern(regex, whitespace)),
+                Err(e) => Err(TokenizerError::Library(e.to_string())),
+            },
         };
-        let patterns = family
-            .patterns
-            .iter()
-            .map(compile)
-            .collect::<Result<_, _>>()?;
+        let steps = family.steps.iter().map(compile).collect::<Result<_, _>>()?;
         Ok(Self {
-            patterns,
+            steps,
             whole_words_first: family.whole_words_first,
             adds_bos: family.adds_bos,
         })
     }
 
-    /// Cuts `text` into words that cover it, in order. Every pattern cuts the pieces of the one before.
+    /// Cuts `text` into words that cover it, in order. Every step cuts the pieces of the one before.
     pub fn split(&self, text: &str) -> Vec<Range<usize>> {
         let mut pieces: Vec<Range<usize>> = Vec::new();
         if !text.is_empty() {
             pieces.push(0..text.len());
         }
-        for (regex, whitespace) in &self.patterns {
+        for step in &self.steps {
             let mut finer = Vec::with_capacity(pieces.len());
             for piece in pieces {
                 let start = piece.start;
-                split(regex, *whitespace, &text[piece], |r| {
-                    finer.push(start + r.start..start + r.end);
-                });
+                let emit = |r: Range<usize>| finer.push(start + r.start..start + r.end);
+                match step {
+                    Compiled::Pattern(regex, rule) => split(regex, *rule, &text[piece], emit),
+                    Compiled::Digits(triples) => triples.split(&text[piece], emit),
+                }
             }
             pieces = finer;
         }
@@ -252,8 +92,13 @@ fn split(regex: &SysRegex, rule: Whitespace, text: &str, mut emit: impl FnMut(Ra
                 emit(done..start);
             }
             let kept = end - handed_back(rule, &text[start..end], end == text.len());
-            if kept > start {
-                emit(start..kept);
+            let mut from = start;
+            for len in cut_run(rule, &text[start..kept]) {
+                emit(from..from + len);
+                from += len;
+            }
+            if from < kept {
+                emit(from..kept);
             }
             done = kept;
             if kept < end {
@@ -267,12 +112,15 @@ fn split(regex: &SysRegex, rule: Whitespace, text: &str, mut emit: impl FnMut(Ra
     }
 }
 
+/// Whether a match is white space of which the last character may belong to the next word.
+fn is_loose(rule: Whitespace, matched: &str) -> bool {
+    let whole_lines = rule != Whitespace::HandBack && matched.ends_with(['\r', '\n']);
+    rule != Whitespace::Keep && !whole_lines && matched.chars().all(char::is_whitespace)
+}
+
 /// Bytes at the end of a matched whitespace run that belong to the next word.
 fn handed_back(rule: Whitespace, matched: &str, at_end: bool) -> usize {
-    if rule == Keep || at_end || !matched.chars().all(char::is_whitespace) {
-        return 0;
-    }
-    if rule == HandBackAfterLines && matched.ends_with(['\r', '\n']) {
+    if at_end || !is_loose(rule, matched) {
         return 0;
     }
     match matched.chars().next_back() {
@@ -281,10 +129,31 @@ fn handed_back(rule: Whitespace, matched: &str, at_end: bool) -> usize {
     }
 }
 
+/// The longest piece of white space under [`Whitespace::PowersOfTwo`] is 512 characters.
+const LARGEST_RUN_LOG2: u32 = 9;
+
+/// The lengths in bytes into which a whitespace run is cut; none where it stays whole.
+fn cut_run(rule: Whitespace, matched: &str) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    if rule != Whitespace::PowersOfTwo || !is_loose(rule, matched) {
+        return lengths;
+    }
+    let chars: Vec<usize> = matched.chars().map(char::len_utf8).collect();
+    let mut rest = chars.as_slice();
+    while !rest.is_empty() {
+        let largest = 1 << rest.len().ilog2().min(LARGEST_RUN_LOG2);
+        let (run, tail) = rest.split_at(largest);
+        lengths.push(run.iter().sum());
+        rest = tail;
+    }
+    lengths
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::OnceLock;
 
     fn words<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
         let pre = PreTokenizer::named(Some(name)).unwrap();
@@ -327,11 +196,53 @@ mod tests {
         );
     }
 
+    /// One of each family, compiled once.
+    fn each_family() -> &'static [(&'static str, PreTokenizer)] {
+        static COMPILED: OnceLock<Vec<(&str, PreTokenizer)>> = OnceLock::new();
+        COMPILED.get_or_init(|| {
+            let first = FAMILIES.iter().map(|f| f.names[0]);
+            first
+                .map(|name| (name, PreTokenizer::named(Some(name)).unwrap()))
+                .collect()
+        })
+    }
+
+    #[test]
+    fn white_space_is_cut_in_powers_of_two() {
+        let lengths = |text: &str| -> Vec<usize> {
+            let words = words("jais-2", text).into_iter();
+            words.map(|w| w.chars().count()).collect()
+        };
+        let spaces = |n| " ".repeat(n);
+        assert_eq!(lengths(&format!("{}x", spaces(1033))), [512, 512, 8, 2]);
+        assert_eq!(lengths(&spaces(15)), [8, 4, 2, 1]);
+        assert_eq!(
+            lengths(&format!("{}\n{}1", spaces(5), spaces(6))),
+            [6, 4, 1, 1, 1]
+        );
+    }
+
+    /// None of these would finish if a family needed quadratic time.
+    #[test]
+    fn long_runs_of_anything_are_cut_in_linear_time() {
+        for unit in [
+            " ", "\n", "a", "a ", "A", "1", "1 ", "'", "\u{301}", "中", "a\n", " \n", "!", "aB",
+            "\t ",
+        ] {
+            let text = unit.repeat(300_000 / unit.len());
+            for (name, pre) in each_family() {
+                let covered: usize = pre.split(&text).iter().map(Range::len).sum();
+                assert_eq!(covered, text.len(), "{name}: {unit:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn words_cover_the_text(text in "(\\PC|\\s|[0-9 \n])*") {
-            for family in FAMILIES {
-                prop_assert_eq!(words(family.names[0], &text).concat(), text.clone());
+            for (name, pre) in each_family() {
+                let words: Vec<&str> = pre.split(&text).into_iter().map(|r| &text[r]).collect();
+                prop_assert_eq!(words.concat(), text.clone(), "{}", name);
             }
         }
     }

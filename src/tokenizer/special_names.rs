@@ -3,6 +3,7 @@
 //! The lists were checked against llama.cpp by asking it, name by name, which tokens it takes
 //! for control tokens and which end a generation (`tests/tokenizer_vocab.rs` holds the result).
 
+use crate::gguf::Strings;
 use std::collections::BTreeMap;
 
 /// Ends of a turn, the most specific first: the first one found is the vocabulary's end of turn.
@@ -130,7 +131,7 @@ pub(super) struct Named {
 }
 
 /// Looks the known names up in a vocabulary. Of duplicates the last id counts, as in llama.cpp.
-pub(super) fn find(texts: &[String]) -> Named {
+pub(super) fn find(texts: &Strings) -> Named {
     let mut ids: BTreeMap<&str, u32> = BTreeMap::new();
     for (id, text) in texts.iter().enumerate() {
         if is_known(text) {
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     fn named(texts: &[&str]) -> Named {
-        find(&texts.iter().map(|t| t.to_string()).collect::<Vec<_>>())
+        find(&texts.iter().collect())
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! split, 513,511 for Gemma 3, where Qwen2's 151,387 already take most of that vocabulary's loading time.
 
 use super::TokenizerError;
-use super::vocab::{TokenKind, TokenTable, same_length};
+use super::vocab::{TextIndex, TokenKind, TokenTable, same_length};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::ops::Range;
@@ -22,7 +22,7 @@ const NONE: u32 = u32::MAX;
 /// The encoder of a SentencePiece-style vocabulary.
 #[derive(Debug)]
 pub(super) struct SentencePiece {
-    ids: HashMap<Box<str>, u32>,
+    ids: TextIndex,
     scores: Vec<f32>,
     byte_tokens: Vec<Option<u32>>,
     unknown: Option<u32>,
@@ -85,7 +85,11 @@ impl SentencePiece {
         if let Some(bad) = scores.iter().position(|s| s.is_nan()) {
             return Err(TokenizerError::BadScore(bad));
         }
-        let mut ids = HashMap::with_capacity(table.len());
+        // Only these are text; a control token must never come out of merging.
+        let is_text = |text: &str, kind| {
+            matches!(kind, TokenKind::Normal | TokenKind::UserDefined) && !text.is_empty()
+        };
+        let ids = TextIndex::new(table, is_text);
         let mut byte_tokens = vec![None; 256];
         let mut before_space = HashSet::new();
         for (id, text, kind) in table.iter() {
@@ -97,16 +101,12 @@ impl SentencePiece {
                         *slot = Some(id);
                     }
                 }
-                // Only these are text; a control token must never come out of merging.
-                TokenKind::Normal | TokenKind::UserDefined if !text.is_empty() => {
-                    note_inner_spaces(text, &mut before_space);
-                    ids.insert(text.into(), id);
-                }
+                kind if is_text(text, kind) => note_inner_spaces(text, &mut before_space),
                 _ => {}
             }
         }
         for (byte, slot) in (0..=127u8).zip(&mut byte_tokens) {
-            *slot = slot.or_else(|| ids.get(char::from(byte).encode_utf8(&mut [0; 4])).copied());
+            *slot = slot.or_else(|| ids.get(table, char::from(byte).encode_utf8(&mut [0; 4])));
         }
         Ok(Self {
             ids,
@@ -120,6 +120,7 @@ impl SentencePiece {
     /// Appends the ids of plain text; `prefix` puts a space in front, as `add_space_prefix` asks.
     pub fn encode(
         &self,
+        table: &TokenTable,
         text: &str,
         prefix: bool,
         scratch: &mut Scratch,
@@ -142,7 +143,7 @@ impl SentencePiece {
                 continue;
             }
             let from = ids.len();
-            self.merge(word, scratch, ids)?;
+            self.merge(table, word, scratch, ids)?;
             if word.len() <= CACHED_WORD {
                 scratch.seen.insert(word.into(), from..ids.len());
             }
@@ -162,6 +163,7 @@ impl SentencePiece {
 
     fn merge(
         &self,
+        table: &TokenTable,
         word: &str,
         scratch: &mut Scratch,
         ids: &mut Vec<u32>,
@@ -182,7 +184,7 @@ impl SentencePiece {
             last.next = NONE;
         }
         for right in 1..symbols.len() as u32 {
-            queue.extend(self.candidate(word, symbols, right - 1, right));
+            queue.extend(self.candidate(table, word, symbols, right - 1, right));
         }
         while let Some(best) = queue.pop() {
             let (left, right) = (best.left as usize, best.right as usize);
@@ -199,17 +201,17 @@ impl SentencePiece {
             symbols[left].next = next;
             if next != NONE {
                 symbols[next as usize].prev = best.left;
-                queue.extend(self.candidate(word, symbols, best.left, next));
+                queue.extend(self.candidate(table, word, symbols, best.left, next));
             }
             if prev != NONE {
-                queue.extend(self.candidate(word, symbols, prev, best.left));
+                queue.extend(self.candidate(table, word, symbols, prev, best.left));
             }
         }
         let mut at = 0u32;
         while let Some(symbol) = symbols.get(at as usize) {
             let text = &word[symbol.start as usize..(symbol.start + symbol.len) as usize];
-            match self.ids.get(text) {
-                Some(&id) => ids.push(id),
+            match self.ids.get(table, text) {
+                Some(id) => ids.push(id),
                 None => self.fall_back(text, ids)?,
             }
             at = symbol.next;
@@ -219,6 +221,7 @@ impl SentencePiece {
 
     fn candidate(
         &self,
+        table: &TokenTable,
         word: &str,
         symbols: &[Symbol],
         left: u32,
@@ -226,9 +229,9 @@ impl SentencePiece {
     ) -> Option<Candidate> {
         let (a, b) = (symbols.get(left as usize)?, symbols.get(right as usize)?);
         let len = a.len + b.len;
-        let id = *self
+        let id = self
             .ids
-            .get(&word[a.start as usize..(a.start + len) as usize])?;
+            .get(table, &word[a.start as usize..(a.start + len) as usize])?;
         let score = *self.scores.get(id as usize)?;
         Some(Candidate {
             score,

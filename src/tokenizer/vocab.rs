@@ -2,6 +2,9 @@
 
 use super::TokenizerError;
 use super::special_names::{self, NamedRole};
+use crate::gguf::Strings;
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Everything the tokenizer reads from a GGUF file's metadata.
 ///
@@ -14,13 +17,13 @@ pub struct Vocabulary {
     /// `pre`: how text is cut into words before BPE.
     pub pre: Option<String>,
     /// `tokens`: the text of each token, in order of id.
-    pub tokens: Vec<String>,
+    pub tokens: Strings,
     /// `scores`: one a token; a `llama` vocabulary merges the highest first.
     pub scores: Option<Vec<f32>>,
     /// `token_type`: one a token, llama.cpp's numbers 0 to 6.
     pub token_types: Option<Vec<i32>>,
     /// `merges`: a `gpt2` vocabulary's rules, "left right", in order of rank.
-    pub merges: Option<Vec<String>>,
+    pub merges: Option<Strings>,
     /// `bos_token_id`.
     pub bos: Option<u32>,
     /// `eos_token_id`.
@@ -79,7 +82,7 @@ impl TokenKind {
 /// The tokens with their kinds and the ids that have a role.
 #[derive(Debug)]
 pub(super) struct TokenTable {
-    pub texts: Vec<String>,
+    pub texts: Strings,
     pub kinds: Vec<TokenKind>,
     pub bos: Option<u32>,
     pub eos: Option<u32>,
@@ -177,7 +180,7 @@ impl TokenTable {
     }
 
     pub fn text(&self, id: u32) -> Option<&str> {
-        self.texts.get(id as usize).map(String::as_str)
+        self.texts.get(id as usize)
     }
 
     pub fn kind(&self, id: u32) -> Option<TokenKind> {
@@ -194,7 +197,7 @@ impl TokenTable {
             .iter()
             .zip(&self.kinds)
             .enumerate()
-            .map(|(id, (text, &kind))| (id as u32, text.as_str(), kind))
+            .map(|(id, (text, &kind))| (id as u32, text, kind))
     }
 }
 
@@ -212,5 +215,40 @@ pub(super) fn same_length(
             found,
             expected,
         })
+    }
+}
+
+/// Finds the id of a text. Holds ids alone: the texts are in the [`TokenTable`] that every call is given.
+#[derive(Debug, Default)]
+pub(super) struct TextIndex {
+    ids: HashTable<u32>,
+    hasher: BuildHasherDefault<DefaultHasher>,
+}
+
+impl TextIndex {
+    /// An index of those tokens of `table` that `wanted` picks; of equal texts the last id counts.
+    pub fn new(table: &TokenTable, wanted: impl Fn(&str, TokenKind) -> bool) -> Self {
+        let hasher = BuildHasherDefault::default();
+        let hash = |text: &str| hasher.hash_one(text);
+        let text_of = |id: u32| table.text(id).unwrap_or_default();
+        let mut ids = HashTable::with_capacity(table.len());
+        for (id, text, kind) in table.iter() {
+            if wanted(text, kind) {
+                ids.entry(
+                    hash(text),
+                    |&other| text_of(other) == text,
+                    |&other| hash(text_of(other)),
+                )
+                .and_modify(|slot| *slot = id)
+                .or_insert(id);
+            }
+        }
+        Self { ids, hasher }
+    }
+
+    /// The id of `text` in the table that the index was made of.
+    pub fn get(&self, table: &TokenTable, text: &str) -> Option<u32> {
+        let same = |&id: &u32| table.text(id) == Some(text);
+        self.ids.find(self.hasher.hash_one(text), same).copied()
     }
 }

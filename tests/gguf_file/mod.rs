@@ -139,9 +139,7 @@ impl File {
 
 /// An array of strings.
 pub fn strings(list: &[&str]) -> Value {
-    Value::Array(Array::String(
-        list.iter().map(|s| (*s).to_owned()).collect(),
-    ))
+    Value::Array(Array::String(list.iter().collect()))
 }
 
 /// A type number and a count, as arrays start.

@@ -52,7 +52,7 @@ pub fn options(prompt: &str) -> Options {
             chunk: 16,
             schedule: Schedule::Dynamic,
             pin: false,
-            logit_rows: 1,
+            ..Config::for_context(64)
         },
         explicit: Default::default(),
         sampler: SamplerConfig::GREEDY,

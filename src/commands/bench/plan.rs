@@ -4,8 +4,10 @@ use super::BenchArgs;
 use super::numbers::Numbers;
 use crate::commands::setup;
 use anyhow::bail;
+use cbtop::engine::batch::Split;
 use cbtop::engine::config::{Schedule, cpus};
 use cbtop::engine::cpu::KernelSet;
+use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{Config, KvType};
 
 /// Default length of a prompt.
@@ -60,21 +62,31 @@ pub(super) struct Case {
     pub schedule: Schedule,
     /// Whether threads are bound to CPUs.
     pub pin: bool,
+    /// How far ahead decode fetches weights.
+    pub prefetch: Prefetch,
+    /// Sequences run together, each with the test's tokens.
+    pub batch: usize,
+    /// How prompts of several sequences are cut into chunks.
+    pub split: Split,
 }
 
 impl Case {
     /// The engine's knobs, with just the context that the test needs.
     pub fn config(&self) -> Config {
         let t = &self.test;
+        let n_ctx = t.n_depth + t.n_prompt + t.n_gen;
         Config {
             threads: self.threads,
             kernels: self.kernels,
-            n_ctx: t.n_depth + t.n_prompt + t.n_gen,
+            n_ctx,
             kv_type: self.kv_type,
             chunk: self.chunk,
             schedule: self.schedule,
             pin: self.pin,
-            logit_rows: 1,
+            prefetch: self.prefetch,
+            n_seq: self.batch,
+            split: self.split,
+            ..Config::for_context(n_ctx)
         }
     }
 
@@ -85,7 +97,15 @@ impl Case {
         } else {
             "threads"
         };
-        format!("{} with {} {threads}", self.test.label(), self.threads)
+        let batch = match self.batch {
+            1 => String::new(),
+            n => format!(", {n} sequences"),
+        };
+        format!(
+            "{} with {} {threads}{batch}",
+            self.test.label(),
+            self.threads
+        )
     }
 }
 
@@ -98,6 +118,12 @@ pub(super) struct Plan {
     pub shows_chunk: bool,
     /// Whether the kv type differs from the default or between rows.
     pub shows_kv: bool,
+    /// Whether the prefetch differs from the default or between rows.
+    pub shows_prefetch: bool,
+    /// Whether a peer runs beside.
+    pub compares: bool,
+    /// Whether the number of sequences was given.
+    pub shows_batch: bool,
 }
 
 impl Plan {
@@ -111,6 +137,10 @@ impl Plan {
             .map(|b| setup::kernels(b))
             .collect::<Result<_, _>>()?;
         let threads = Numbers::all(&args.threads, cpus());
+        let mut batches = Numbers::all(&args.batch, 1);
+        // From the fewest on: rows are compared with the one of a single sequence.
+        batches.sort_unstable();
+        batches.dedup();
         let tests = tests(args);
         if tests.is_empty() {
             bail!(
@@ -122,6 +152,8 @@ impl Plan {
             kv_types.len(),
             kernels.len(),
             threads.len(),
+            args.prefetch.len().max(1),
+            batches.len(),
             tests.len(),
         ]
         .iter()
@@ -130,11 +162,22 @@ impl Plan {
             bail!("the lists multiply to more than {MOST_CASES} tests; shorten some");
         }
         let mut cases = Vec::new();
-        for &kernels in &kernels {
+        let prefetches = if args.prefetch.is_empty() {
+            vec![Prefetch::default()]
+        } else {
+            args.prefetch.clone()
+        };
+        for (&kernels, &prefetch) in kernels
+            .iter()
+            .flat_map(|k| prefetches.iter().map(move |p| (k, p)))
+        {
             for &chunk in &chunks {
                 for &kv_type in &kv_types {
                     for &threads in &threads {
-                        cases.extend(tests.iter().map(|&test| Case {
+                        let pairs = tests
+                            .iter()
+                            .flat_map(|&test| batches.iter().map(move |&batch| (test, batch)));
+                        cases.extend(pairs.map(|(test, batch)| Case {
                             test,
                             threads,
                             kernels,
@@ -142,6 +185,9 @@ impl Plan {
                             chunk,
                             schedule: args.schedule.unwrap_or(Schedule::Dynamic),
                             pin: args.pin,
+                            prefetch,
+                            batch,
+                            split: args.split.unwrap_or(Split::Simple),
                         }));
                     }
                 }
@@ -151,6 +197,9 @@ impl Plan {
             cases,
             shows_chunk: chunks != [CHUNK],
             shows_kv: kv_types != [KvType::F16],
+            shows_prefetch: !args.prefetch.is_empty(),
+            compares: args.compare.is_some(),
+            shows_batch: !args.batch.is_empty(),
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Results as text, in llama-bench's formats.
 
+use super::compare::quartiles;
 use super::plan::Plan;
-use super::record::Record;
+use super::record::{Record, mean_and_stddev};
 use clap::ValueEnum;
 use serde_json::Value;
 use std::io::{self, Write};
@@ -32,10 +33,16 @@ enum Column {
     Chunk,
     TypeK,
     TypeV,
+    Prefetch,
     Test,
     Rate,
     Kernels,
     Gbps,
+    Peer,
+    Ratio,
+    Batch,
+    Each,
+    Gain,
 }
 
 impl Column {
@@ -50,10 +57,16 @@ impl Column {
             Self::Chunk => ("n_ubatch", 8, false),
             Self::TypeK => ("type_k", 6, false),
             Self::TypeV => ("type_v", 6, false),
+            Self::Prefetch => ("prefetch", 13, false),
             Self::Test => ("test", 15, false),
             Self::Rate => ("t/s", 20, false),
             Self::Kernels => ("kernels", 7, true),
             Self::Gbps => ("GB/s", 8, false),
+            Self::Peer => ("llama.cpp t/s", 20, false),
+            Self::Ratio => ("ratio (quartiles)", 21, false),
+            Self::Batch => ("batch", 5, false),
+            Self::Each => ("t/s each", 8, false),
+            Self::Gain => ("x batch 1", 9, false),
         }
     }
 
@@ -66,13 +79,25 @@ impl Column {
             Self::Threads => r.case.threads.to_string(),
             Self::Chunk => r.case.chunk.to_string(),
             Self::TypeK | Self::TypeV => r.case.kv_type.name().into(),
+            Self::Prefetch => r.case.prefetch.to_string(),
             Self::Test => r.case.test.label(),
-            Self::Rate => {
-                let (mean, stddev) = r.tokens_per_second();
-                format!("{mean:.2} ± {stddev:.2}")
-            }
+            Self::Rate => rate(r.tokens_per_second()),
             Self::Kernels => r.case.kernels.name().into(),
-            Self::Gbps => r.gbps.map_or_else(|| "-".into(), |g| format!("{g:.2}")),
+            Self::Gbps => or_dash(r.gbps),
+            Self::Batch => r.case.batch.to_string(),
+            Self::Each => format!("{:.2}", r.sequence_rate()),
+            Self::Gain => or_dash(r.batch_gain),
+            Self::Peer => r.beside.as_ref().map_or_else(
+                || "-".into(),
+                |b| rate(mean_and_stddev(&b.samples_ts(r.tokens()))),
+            ),
+            Self::Ratio => r.beside.as_ref().map_or_else(
+                || "-".into(),
+                |b| {
+                    let [low, median, high] = quartiles(&b.ratios(&r.samples_ns));
+                    format!("{median:.2} ({low:.2} to {high:.2})")
+                },
+            ),
         }
     }
 
@@ -82,6 +107,14 @@ impl Column {
             (_, width, false) => format!(" {text:>width$} |"),
         }
     }
+}
+
+fn rate((mean, stddev): (f64, f64)) -> String {
+    format!("{mean:.2} ± {stddev:.2}")
+}
+
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |v| format!("{v:.2}"))
 }
 
 fn size(bytes: u64) -> String {
@@ -103,6 +136,10 @@ pub(super) struct Printer {
     format: Format,
     columns: Vec<Column>,
     rows: usize,
+    /// Program and version of the last row's peer.
+    peer: Option<String>,
+    /// A line for every model, on its start.
+    starts: Vec<String>,
 }
 
 impl Printer {
@@ -117,11 +154,20 @@ impl Printer {
                 .into_iter()
                 .flatten(),
         );
-        columns.extend([Test, Rate, Kernels, Gbps]);
+        columns.extend(plan.shows_prefetch.then_some(Prefetch));
+        columns.push(Test);
+        columns.extend(plan.shows_batch.then_some(Batch));
+        columns.push(Rate);
+        let batch = plan.shows_batch.then_some([Each, Gain]);
+        columns.extend(batch.into_iter().flatten());
+        columns.extend(plan.compares.then_some([Peer, Ratio]).into_iter().flatten());
+        columns.extend([Kernels, Gbps]);
         Self {
             format,
             columns,
             rows: 0,
+            peer: None,
+            starts: Vec::new(),
         }
     }
 
@@ -142,6 +188,11 @@ impl Printer {
     pub fn row(&mut self, r: &Record, to: &mut dyn Write) -> io::Result<()> {
         let first = self.rows == 0;
         self.rows += 1;
+        let start = format!("{}: {}", r.subject.kind, r.subject.start.line());
+        if self.starts.last() != Some(&start) {
+            self.starts.push(start);
+        }
+        self.peer = r.beside.as_ref().map(|b| b.build.clone());
         match self.format {
             Format::Md => {
                 let cells: String = self.columns.iter().map(|c| c.cell(&c.text(r))).collect();
@@ -161,7 +212,17 @@ impl Printer {
     /// What stands after the rows.
     pub fn footer(&mut self, to: &mut dyn Write) -> io::Result<()> {
         match self.format {
-            Format::Md => writeln!(to, "\nbuild: cbtop {}", env!("CARGO_PKG_VERSION")),
+            Format::Md => {
+                writeln!(to)?;
+                for start in &self.starts {
+                    writeln!(to, "{start}")?;
+                }
+                write!(to, "build: cbtop {}", env!("CARGO_PKG_VERSION"))?;
+                if let Some(peer) = &self.peer {
+                    write!(to, "; peer: {peer}")?;
+                }
+                writeln!(to)
+            }
             Format::Json => writeln!(to, "\n]"),
             Format::Csv | Format::Jsonl | Format::Sql => Ok(()),
         }
@@ -230,9 +291,15 @@ fn sql(r: &Record, first: bool, to: &mut dyn Write) -> io::Result<()> {
 
 fn sql_type(name: &str, value: &Value) -> &'static str {
     match value {
-        _ if name == "gbps" => "REAL",
+        _ if matches!(name, "gbps" | "batch_gain")
+            || name.ends_with("_ms")
+            || name.starts_with("ratio") =>
+        {
+            "REAL"
+        }
         Value::Number(n) if n.is_f64() => "REAL",
         Value::Number(_) | Value::Bool(_) => "INTEGER",
+        _ if name == "rss_bytes" || name.ends_with("_faults") => "INTEGER",
         _ => "TEXT",
     }
 }

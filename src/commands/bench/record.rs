@@ -1,8 +1,11 @@
 //! The result of one test: what was run, its samples and their statistics, under llama-bench's field names.
 
+use super::compare::Beside;
 use super::plan::Case;
+use super::start::Start;
+use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::gguf::Gguf;
-use cbtop::model::{Model, quantisation_name, weight_bytes_per_token};
+use cbtop::model::{Model, Op, quantisation_name, weight_bytes_per_token};
 use cbtop::profiler::os;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -18,11 +21,13 @@ pub(super) struct Subject {
     pub bytes: u64,
     /// Elements of all tensors.
     pub params: u64,
+    /// What it took to get a first token out of it.
+    pub start: Start,
 }
 
 impl Subject {
     /// Describes a model.
-    pub fn new(file: String, gguf: &Gguf) -> Self {
+    pub fn new(file: String, gguf: &Gguf, start: Start) -> Self {
         let params = gguf.tensors().iter().map(|t| t.elements()).sum();
         // One of the architectures that run, or there would be no model.
         let arch = gguf
@@ -48,6 +53,7 @@ impl Subject {
             kind: format!("{arch} {label} {}", quantisation_name(gguf)),
             bytes: gguf.tensors().iter().map(|t| t.bytes).sum(),
             params,
+            start,
         }
     }
 }
@@ -87,6 +93,10 @@ pub(super) struct Record {
     /// Bytes of weights and kv cache read a second, GB/s (10^9), where a test is generation alone: a chunk of a prompt
     /// reads the weights once for many tokens, so bytes say little about it.
     pub gbps: Option<f64>,
+    /// The peer's results, with `--compare`.
+    pub beside: Option<Beside>,
+    /// Tokens a second of all sequences over those of a single one in the same test of this run.
+    pub batch_gain: Option<f64>,
 }
 
 impl Record {
@@ -105,16 +115,41 @@ impl Record {
             time,
             samples_ns,
             gbps: None,
+            beside: None,
+            batch_gain: None,
         };
         if case.test.n_prompt == 0 {
-            let bytes = weight_bytes_per_token(model) as f64 + kv_bytes_read(model, case);
-            record.gbps = Some(bytes * record.tokens_per_second().0 / 1e9);
+            record.gbps = Some(bytes_per_step(model, case) * record.sequence_rate() / 1e9);
         }
         record
     }
 
-    fn tokens(&self) -> f64 {
-        (self.case.test.n_prompt + self.case.test.n_gen) as f64
+    /// Tokens of a repetition, all sequences together.
+    pub fn tokens(&self) -> f64 {
+        ((self.case.test.n_prompt + self.case.test.n_gen) * self.case.batch) as f64
+    }
+
+    /// Tokens a second of each sequence.
+    pub fn sequence_rate(&self) -> f64 {
+        self.tokens_per_second().0 / self.case.batch.max(1) as f64
+    }
+
+    /// Sets the gain over the row of a single sequence, which `single` keeps from row to row.
+    pub fn compare(&mut self, single: &mut Option<Record>) {
+        if self.case.batch == 1 {
+            *single = Some(self.clone());
+        }
+        let same = |s: &&Record| {
+            let alone = Case {
+                batch: 1,
+                ..self.case
+            };
+            s.case == alone && s.subject == self.subject
+        };
+        self.batch_gain = single
+            .as_ref()
+            .filter(same)
+            .map(|s| self.tokens_per_second().0 / s.tokens_per_second().0);
     }
 
     /// Tokens a second of every repetition.
@@ -137,7 +172,7 @@ impl Record {
             (mean_and_stddev(&ns), self.tokens_per_second());
         let (c, s) = (&self.case, &self.subject);
         let kv = c.kv_type.name();
-        vec![
+        let mut fields = vec![
             (
                 "build_commit",
                 json!(concat!("cbtop ", env!("CARGO_PKG_VERSION"))),
@@ -165,24 +200,59 @@ impl Record {
             ("schedule", json!(c.schedule)),
             ("pin", json!(c.pin)),
             ("gbps", json!(self.gbps)),
-        ]
+            ("n_seq", json!(c.batch)),
+            ("split", json!(c.split)),
+            ("seq_ts", json!(self.sequence_rate())),
+            ("batch_gain", json!(self.batch_gain)),
+            ("prefetch", json!(c.prefetch.to_string())),
+            ("load", json!(s.start.how)),
+            ("load_ms", json!(s.start.load_ms)),
+            ("first_token_ms", json!(s.start.first_token_ms)),
+            ("rss_bytes", json!(s.start.rss_bytes)),
+            ("minor_faults", json!(s.start.faults.map(|f| f.minor))),
+            ("major_faults", json!(s.start.faults.map(|f| f.major))),
+        ];
+        if let Some(beside) = &self.beside {
+            fields.extend(beside.fields(self.tokens(), &self.samples_ns));
+        }
+        fields
     }
 }
 
 impl Serialize for Record {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let samples = [
+        let mut samples = vec![
             ("samples_ns", json!(self.samples_ns)),
             ("samples_ts", json!(self.samples_ts())),
         ];
+        if let Some(beside) = &self.beside {
+            samples.extend([
+                ("peer_samples_ns", json!(beside.samples_ns)),
+                ("peer_samples_ts", json!(beside.samples_ts(self.tokens()))),
+                ("ratios", json!(beside.ratios(&self.samples_ns))),
+            ]);
+        }
         s.collect_map(self.fields().into_iter().chain(samples))
     }
+}
+
+/// Bytes that a step of one token of every sequence reads: the weights once, every cache, a row of the embedding for each.
+fn bytes_per_step(model: &Model, case: &Case) -> f64 {
+    let row = |op: &Op| match op {
+        Op::Embed { table, .. } => Some(table.row_bytes),
+        _ => None,
+    };
+    let row = model.plan.bricks.iter().find_map(|b| row(&b.op));
+    let more = case.batch.saturating_sub(1) * row.unwrap_or(0);
+    weight_bytes_per_token(model) as f64
+        + more as f64
+        + kv_bytes_read(model, case) * case.batch as f64
 }
 
 /// Bytes of the kv cache that one generated token reads, mean over the test.
 fn kv_bytes_read(model: &Model, case: &Case) -> f64 {
     let (hp, t) = (&model.hparams, &case.test);
-    let position_bytes = ((hp.k_dim() + hp.v_dim()) * case.kv_type.bytes()) as f64;
+    let position_bytes = bytes_per_token(hp, case.kv_type) as f64 / hp.n_layers as f64;
     let visible = |layer: usize, token: usize| {
         (t.n_depth + token + 1).min(hp.layer_window(layer).unwrap_or(usize::MAX))
     };

@@ -2,8 +2,10 @@ use super::numbers::{Numbers, Pair};
 use super::plan::{Case, Plan, Test};
 use super::print::{Format, Printer};
 use super::record::{Record, Subject, mean_and_stddev, size_label};
+use super::start::Start;
 use super::{BenchArgs, long_flags, run, utc};
 use cbtop::engine::KvType;
+use cbtop::engine::batch::Split;
 use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::KernelSet;
 use clap::Parser;
@@ -201,6 +203,9 @@ fn what_cannot_run_is_refused_before_anything_runs() {
         ("-p 16777216 -n 0 -d 1", "context length"),
         ("-ub 0", "chunk is 0"),
         ("-ctk f16 -ctv f32", "share one type"),
+        ("--batch 65", "sequences is 65"),
+        ("--batch 0", "sequences is 0"),
+        ("--batch 8 -ub 4", "chunk"),
         ("--backend gpu", "gpu"),
         ("-p 1-1000 -t 1-100", "10000 tests"),
     ] {
@@ -251,6 +256,13 @@ fn record() -> Record {
             kind: "llama 135M Q4_1".into(),
             bytes: 97_700_000,
             params: 134_515_008,
+            start: Start {
+                how: "mmap, willneed".into(),
+                load_ms: 45.25,
+                first_token_ms: 81.5,
+                rss_bytes: Some(132_120_576),
+                faults: None,
+            },
         },
         case: Case {
             test: Test {
@@ -264,11 +276,16 @@ fn record() -> Record {
             chunk: 512,
             schedule: Schedule::Dynamic,
             pin: false,
+            prefetch: Default::default(),
+            batch: 1,
+            split: Split::Simple,
         },
         cpu: "A CPU".into(),
         time: "2026-11-30T07:25:00Z".into(),
         samples_ns: vec![1_280_000_000, 1_000_000_000],
         gbps: Some(11.25),
+        beside: None,
+        batch_gain: None,
     }
 }
 
@@ -301,7 +318,11 @@ fn the_table_is_llama_benchs() {
     let text = print(Format::Md, "");
     assert_eq!(
         text,
-        format!("{expected}\nbuild: cbtop {}\n", env!("CARGO_PKG_VERSION"))
+        format!(
+            "{expected}\nllama 135M Q4_1: load 45 ms (mmap, willneed), first token after 82 ms, resident 126.0 MiB, \
+             page faults -\nbuild: cbtop {}\n",
+            env!("CARGO_PKG_VERSION")
+        )
     );
     let wide = print(Format::Md, "-ub 64 --kv-type f32");
     assert!(
@@ -313,7 +334,7 @@ fn the_table_is_llama_benchs() {
 }
 
 const NAMES: &str = "build_commit,cpu_info,backends,model_filename,model_type,model_size,model_n_params,n_batch,n_ubatch,\
-n_threads,type_k,type_v,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,avg_ts,stddev_ts,kernels,schedule,pin,gbps";
+n_threads,type_k,type_v,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,avg_ts,stddev_ts,kernels,schedule,pin,gbps,n_seq,split,seq_ts,batch_gain,prefetch,load,load_ms,first_token_ms,rss_bytes,minor_faults,major_faults";
 
 #[test]
 fn csv_is_quoted_and_leaves_the_unknown_empty() {
@@ -325,10 +346,15 @@ fn csv_is_quoted_and_leaves_the_unknown_empty() {
         "{text}"
     );
     assert!(
-        lines[1].ends_with("\"avx2\",\"dynamic\",\"false\","),
+        lines[1].contains(
+            "\"avx2\",\"dynamic\",\"false\",,\"1\",\"simple\",\"456.0\",,\"4096\",\"mmap, willneed\",\"45.25\",\"81.5\",\"132120576\",,"
+        ),
         "{text}"
     );
-    assert!(lines[2].ends_with("\"false\",\"11.25\""), "{text}");
+    assert!(
+        lines[2].contains("\"false\",\"11.25\",\"1\",\"simple\",\"114.0\",,\"4096\",\"mmap"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -371,7 +397,7 @@ fn sql_is_a_table_and_its_rows() {
     assert!(
         text.contains("stddev_ts REAL")
             && text.contains("n_gen INTEGER")
-            && text.contains(", NULL);"),
+            && text.contains(", NULL, 1, 'simple', 456.0, NULL);"),
         "{text}"
     );
 }
@@ -389,6 +415,45 @@ fn a_tiny_model_is_measured() {
         assert!(row["avg_ts"].as_f64().is_some_and(|v| v > 0.0));
         assert_eq!(row["gbps"].is_null(), row["n_prompt"] != 0, "{row}");
         assert_eq!(row["model_filename"], tiny());
+    }
+}
+
+#[test]
+fn batches_are_compared_with_one_sequence() {
+    let text =
+        bench("-p 8 -n 3 -d 0,4 --batch 4,1,2 -t 2 -r 2 --kv-type q8_0 -o jsonl").expect("runs");
+    let rows: Vec<serde_json::Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).expect("JSON"))
+        .collect();
+    assert_eq!(rows.len(), 2 * 2 * 3);
+    for group in rows.chunks(3) {
+        for (row, n) in group.iter().zip([1.0, 2.0, 4.0]) {
+            let number = |name: &str| row[name].as_f64().expect(name);
+            assert_eq!(number("n_seq"), n);
+            assert!((number("seq_ts") * n - number("avg_ts")).abs() < 1e-6 * number("avg_ts"));
+            let gain = number("avg_ts") / group[0]["avg_ts"].as_f64().expect("a rate");
+            assert!((number("batch_gain") - gain).abs() < 1e-9 * gain);
+            assert_eq!(row["type_k"], "q8_0");
+        }
+    }
+    let text = bench("-p 0 -n 2 --batch 2 -r 1").expect("runs");
+    assert!(
+        text.contains(
+            "|            test | batch |                  t/s | t/s each | x batch 1 | kernels |"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(" |         - | "),
+        "nothing to compare with: {text}"
+    );
+    for split in Split::ALL {
+        bench(&format!(
+            "-p 9 -n 0 --batch 3 -ub 7 -r 1 --split {}",
+            split.name()
+        ))
+        .expect("runs");
     }
 }
 

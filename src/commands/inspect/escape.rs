@@ -116,7 +116,9 @@ fn array(a: &Array, limit: usize) -> String {
         Array::F32(v) => list(v, |x| format!("{x:?}")),
         Array::F64(v) => list(v, |x| format!("{x:?}")),
         Array::Bool(v) => list(v, |x| x.to_string()),
-        Array::String(v) => list(v, |x| format!("\"{}\"", text(&x, short))),
+        Array::String(v) => list(v.iter().collect(), |x: &str| {
+            format!("\"{}\"", text(x, short))
+        }),
         Array::Bytes(v) => list(v, |x| format!("\"{}\"", bytes(&x, short))),
         Array::Nested(v) => list(v, |x| {
             format!("{}[{}]", x.element_name(), grouped(x.len() as u64))
@@ -149,7 +151,7 @@ pub(super) fn head(a: &Array) -> Array {
         Array::F32(v) => Array::F32(cut(v)),
         Array::F64(v) => Array::F64(cut(v)),
         Array::Bool(v) => Array::Bool(cut(v)),
-        Array::String(v) => Array::String(cut(v)),
+        Array::String(v) => Array::String(v.iter().take(ELEMENTS).collect()),
         Array::Bytes(v) => Array::Bytes(cut(v)),
         Array::Nested(v) => Array::Nested(v.iter().take(ELEMENTS).cloned().collect()),
     }

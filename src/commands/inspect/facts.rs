@@ -5,7 +5,7 @@ use anyhow::Context;
 use cbtop::engine::cpu::exec::Executor;
 use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::engine::cpu::{KernelSet, mat_kernel};
-use cbtop::engine::{Config, EngineError};
+use cbtop::engine::{Config, EngineError, KvType};
 use cbtop::gguf::{Array, GgmlType, Gguf, Value};
 use cbtop::model::{Hparams, Model, quantisation_name, weight_bytes_per_token};
 use cbtop::profiler::os;
@@ -164,7 +164,11 @@ const LINE: usize = 96;
 
 impl Facts {
     /// Reads everything; `ctx` overrides the context length for the memory needed.
-    pub fn gather(gguf: &Arc<Gguf>, ctx: Option<usize>) -> anyhow::Result<Self> {
+    pub fn gather(
+        gguf: &Arc<Gguf>,
+        ctx: Option<usize>,
+        kv_type: Option<KvType>,
+    ) -> anyhow::Result<Self> {
         let sum =
             |f: fn(&cbtop::gguf::TensorInfo) -> u64| gguf.tensors().iter().map(f).sum::<u64>();
         let (parameters, weight_bytes) = (sum(|t| t.elements()), sum(|t| t.bytes));
@@ -173,7 +177,7 @@ impl Facts {
         refusals.dedup();
         let config = model
             .as_ref()
-            .map(|m| config(&m.hparams, ctx))
+            .map(|m| config(&m.hparams, ctx, kv_type))
             .transpose()?;
         let run = model.as_ref().zip(config.as_ref());
         Ok(Self {
@@ -249,11 +253,13 @@ fn without_kernels(model: &Model) -> Option<String> {
     Some(format!("kernels '{set}' cannot multiply {missing} weights"))
 }
 
-fn config(hp: &Hparams, ctx: Option<usize>) -> anyhow::Result<Config> {
+fn config(hp: &Hparams, ctx: Option<usize>, kv_type: Option<KvType>) -> anyhow::Result<Config> {
     let mut config = Config::for_context(hp.n_ctx_train);
     config.n_ctx = ctx.unwrap_or(config.n_ctx);
     config.chunk = config.chunk.min(config.n_ctx.max(1));
+    config.kv_type = kv_type.unwrap_or(config.kv_type);
     config.check().context("--ctx")?;
+    config.check_heads(hp)?;
     Ok(config)
 }
 
@@ -321,7 +327,7 @@ fn buffer_bytes(model: &Model, c: &Config) -> Result<u64, EngineError> {
 impl ReadPerToken {
     fn new(model: &Model, c: &Config) -> Self {
         let hp = &model.hparams;
-        let position = ((hp.k_dim() + hp.v_dim()) * c.kv_type.bytes()) as u64;
+        let position = bytes_per_token(hp, c.kv_type) / hp.n_layers as u64;
         let seen = |layer| c.n_ctx.min(hp.layer_window(layer).unwrap_or(usize::MAX)) as u64;
         Self {
             weight_bytes: weight_bytes_per_token(model),

@@ -1,7 +1,7 @@
 use super::escape;
 use super::run;
 use crate::cli::InspectArgs;
-use cbtop::gguf::{Array, GgmlType, Value};
+use cbtop::gguf::{Array, GgmlType, Strings, Value};
 use cbtop::session::{Loaded, Source};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ fn inspect(file: &Path, json: bool, ctx: Option<usize>) -> Result<String, String
         file: file.into(),
         json,
         ctx,
+        kv_type: None,
     };
     run(&args, &mut out).map_err(|e| format!("{e:#}"))?;
     Ok(String::from_utf8(out).expect("UTF-8"))
@@ -142,7 +143,7 @@ fn a_hostile_file_cannot_steer_the_terminal() {
         .with("general.name", Value::String(evil.into()))
         .with("bytes", Value::Bytes(b"\x1b[31m\xff".to_vec()))
         .with("long", Value::String("x".repeat(100_000)))
-        .with("list", Value::Array(Array::String(vec![evil.into(); 20])))
+        .with("list", Value::Array(Array::String(vec![evil; 20].into())))
         .with(evil, Value::F32(f32::NAN))
         .tensor(gguf_file::Tensor::new(
             &format!("t{evil}"),
@@ -180,7 +181,7 @@ fn text_is_cut_and_escaped() {
     let value = Value::Array(Array::I32((0..49_152).collect()));
     assert_eq!(escape::value(&value, 96), "[49,152] 0, 1, 2, 3, 4, 5, …");
     assert_eq!(
-        escape::value(&Value::Array(Array::String(vec![])), 96),
+        escape::value(&Value::Array(Array::String(Strings::default())), 96),
         "[0]"
     );
     assert_eq!(escape::value(&Value::F32(1e-5), 96), "1e-5");

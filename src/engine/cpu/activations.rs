@@ -1,5 +1,6 @@
 //! The activations of one step, every buffer that bricks read and write.
 
+use super::attention::MANY;
 use super::buffers::Columns;
 use super::{Input, QActs, mat_kernel};
 use crate::engine::{Config, EngineError};
@@ -15,7 +16,7 @@ pub(super) struct Buffers {
     n_used: usize,
     /// Cosines, then sines, of every rotary table, one column a token.
     pub(super) ropes: Vec<Columns>,
-    /// Scores of one head over the context, one column a thread.
+    /// Scores of a query head over the context, [`MANY`] columns a thread.
     pub(super) scores: Columns,
     /// Queries or keys being normed, one column a thread.
     pub(super) norm_scratch: Columns,
@@ -48,7 +49,7 @@ impl Buffers {
         let plan = &model.plan;
         let n_used = model.hparams.n_expert_used();
         let cols = |buf| match buf {
-            Buf::Logits => c.logit_rows,
+            Buf::Logits => c.rows(),
             _ => columns(buf, c.chunk, n_used),
         };
         let feeds_quantised = |buf: Buf| {
@@ -72,7 +73,7 @@ impl Buffers {
                 .iter()
                 .map(|r| Columns::new(2 * r.short.inv_freq.len(), c.chunk))
                 .collect(),
-            scores: Columns::new(c.n_ctx, c.threads),
+            scores: Columns::new(c.n_ctx, MANY * c.threads),
             norm_scratch: Columns::new(norm_scratch(model), c.threads),
         })
     }
@@ -112,7 +113,7 @@ fn check_memory(model: &Model, c: &Config, cols: impl Fn(Buf) -> usize) -> Resul
         .map(|&b| 2 * model.plan.dim(b) * cols(b))
         .sum();
     let angles = 4 * model.hparams.rope_dims * c.chunk;
-    let floats = buffers + angles + c.n_ctx * c.threads;
+    let floats = buffers + angles + MANY * c.n_ctx * c.threads;
     let bytes = floats * size_of::<f32>();
     let mut probe: Vec<u8> = Vec::new();
     probe

@@ -33,14 +33,24 @@ pub struct QActs {
     fine: bool,
     capacity: usize,
     base: Base,
-    qs: Vec<Line<i8, 64>>,
-    steps: Vec<Line<i16, 32>>,
-    floats: [Vec<Line<f32, 16>>; 4],
+    qs: Vec<i8>,
+    steps: Vec<i16>,
+    floats: [Vec<f32>; 4],
 }
 
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
-struct Line<T, const N: usize>([T; N]);
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Zeroes with a line to spare: unlike those of an aligned type, their pages cost nothing until written.
+fn zeroes<T: Copy + Default>(n: usize) -> Vec<T> {
+    vec![T::default(); n + LINE / size_of::<T>()]
+}
+
+/// Where the first line begins.
+fn first_line<T>(storage: &mut [T]) -> *mut T {
+    let at = storage.as_mut_ptr();
+    at.wrapping_add(at.align_offset(LINE))
+}
 
 /// Where each kind of value begins.
 #[derive(Debug, Clone, Copy)]
@@ -67,18 +77,17 @@ impl QActs {
     /// When `max_k` is not a multiple of 32.
     pub fn new(max_cols: usize, max_k: usize) -> Self {
         let capacity = max_cols * max_k.next_multiple_of(64);
-        let mut qs = vec![Line([0; 64]); capacity / 64];
-        let lines = |group: usize| vec![Line([0.0; 16]); (capacity / group).div_ceil(16)];
-        let mut floats = [LANE, 32, 32, 16].map(lines);
-        let mut steps = vec![Line([0; 32]); capacity / 64];
+        let mut qs = zeroes(capacity);
+        let mut floats = [LANE, 32, 32, 16].map(|group| zeroes(capacity / group));
+        let mut steps = zeroes(capacity / 2);
         let [d, unit, s32, s16] = &mut floats;
         let base = Base {
-            q: qs.as_mut_ptr().cast(),
-            d: d.as_mut_ptr().cast(),
-            step: steps.as_mut_ptr().cast(),
-            unit: unit.as_mut_ptr().cast(),
-            s32: s32.as_mut_ptr().cast(),
-            s16: s16.as_mut_ptr().cast(),
+            q: first_line(&mut qs),
+            d: first_line(d),
+            step: first_line(&mut steps),
+            unit: first_line(unit),
+            s32: first_line(s32),
+            s16: first_line(s16),
         };
         let mut acts = Self {
             k: 0,

@@ -1,9 +1,7 @@
 //! What each brick computes, one thread's share of it.
 
-use super::attention::{AttentionElem, AttentionOps};
 use super::buffers::share;
 use super::exec::{Executor, StepInput};
-use super::kv::{KvCache, Planes};
 use super::pool::Barrier;
 use super::{Acts, FloatOps, Input, MatCall};
 use crate::engine::config::Schedule;
@@ -24,7 +22,7 @@ pub(super) struct Job<'a> {
     pub(super) hp: &'a Hparams,
     pub(super) plan: &'a Plan,
     pub(super) step: &'a StepInput,
-    pub(super) shape: StepShape,
+    pub(super) shape: StepShape<'a>,
     pub(super) threads: usize,
 }
 
@@ -156,7 +154,7 @@ impl Job<'_> {
 
     fn embed(&self, table: &Matrix, scale: f32, positions: Option<&Matrix>, tid: usize) {
         for t in self.my_tokens(tid) {
-            let position = self.step.past + t;
+            let position = self.step.places[t].position;
             // SAFETY: this token's columns are this thread's.
             unsafe {
                 let x = self.exec.buffers.get(Buf::X).col_mut(t);
@@ -343,7 +341,7 @@ impl Job<'_> {
     /// # Safety
     /// The slot is this thread's, by `for_heads`.
     #[allow(clippy::mut_from_ref)]
-    unsafe fn head(&self, token: usize, slot: usize) -> &mut [f32] {
+    pub(super) unsafe fn head(&self, token: usize, slot: usize) -> &mut [f32] {
         let (b, dim, n) = (&self.exec.buffers, self.hp.head_dim_k, self.hp.n_head);
         // SAFETY: the caller's promise.
         unsafe {
@@ -376,114 +374,6 @@ impl Job<'_> {
         };
         let (cos, sin) = angles.split_at(half);
         rotate(head, cos, sin, style);
-    }
-
-    fn kv_write(&self, layer: usize, token: usize, slot: usize) {
-        let hp = self.hp;
-        if slot < hp.n_head {
-            return;
-        }
-        let (h, position) = (slot - hp.n_head, self.step.past + token);
-        let b = &self.exec.buffers;
-        // SAFETY: the key head is this thread's since the rotation; values were written before a barrier; the cache
-        // position of this head is written by this thread alone and read after a barrier.
-        unsafe {
-            let k = self.head(token, slot);
-            let v = &b.get(Buf::V).col(token)[h * hp.head_dim_v..][..hp.head_dim_v];
-            match &self.exec.cache {
-                KvCache::F16(p) => {
-                    p.k.write(layer, h, position, k);
-                    p.v.write(layer, h, position, v);
-                }
-                KvCache::F32(p) => {
-                    p.k.write(layer, h, position, k);
-                    p.v.write(layer, h, position, v);
-                }
-            }
-        }
-    }
-
-    fn attend(
-        &self,
-        i: usize,
-        layer: usize,
-        window: Option<usize>,
-        sinks: Option<&[f32]>,
-        tid: usize,
-    ) {
-        let hp = self.hp;
-        let dim = hp.head_dim_v;
-        let inline_quantise = dim.is_multiple_of(Q8_BLOCK);
-        self.pieces(i, tid, self.shape.tokens * hp.n_head, 1, |tasks| {
-            for task in tasks {
-                let (token, h) = (task / hp.n_head, task % hp.n_head);
-                match &self.exec.cache {
-                    KvCache::F16(p) => self.attend_head(
-                        p,
-                        &self.exec.attention_f16,
-                        (layer, token, h),
-                        (window, sinks.map(|s| s[h])),
-                        tid,
-                    ),
-                    KvCache::F32(p) => self.attend_head(
-                        p,
-                        &self.exec.attention_f32,
-                        (layer, token, h),
-                        (window, sinks.map(|s| s[h])),
-                        tid,
-                    ),
-                }
-                if inline_quantise {
-                    // SAFETY: this head's output is this thread's.
-                    unsafe { self.quantise(Buf::Heads, token, h * dim..(h + 1) * dim) };
-                }
-            }
-        });
-    }
-
-    fn quantise_heads(&self, tid: usize) {
-        for token in self.my_tokens(tid) {
-            // SAFETY: this token's column is this thread's; its heads were written before a barrier.
-            unsafe { self.quantise(Buf::Heads, token, 0..self.hp.attn_dim()) };
-        }
-    }
-
-    fn attend_head<E: AttentionElem>(
-        &self,
-        planes: &Planes<E>,
-        ops: &AttentionOps<E>,
-        (layer, token, h): (usize, usize, usize),
-        (window, sink): (Option<usize>, Option<f32>),
-        tid: usize,
-    ) {
-        let hp = self.hp;
-        let kv_head = h / (hp.n_head / hp.n_head_kv);
-        let end = self.step.past + token + 1;
-        let first = window.map_or(0, |w| end.saturating_sub(w));
-        let b = &self.exec.buffers;
-        // SAFETY: the output head is this task's, the score column this thread's; queries and cache were written before
-        // a barrier.
-        unsafe {
-            let q = &b.get(Buf::Q).col(token)[h * hp.head_dim_k..][..hp.head_dim_k];
-            let scores = b.scores.part_mut(tid, 0, end - first);
-            (ops.scores)(
-                q,
-                planes.k.rows(layer, kv_head, first, end),
-                hp.score_scale(end - 1),
-                scores,
-            );
-            if let Some(cap) = hp.attn_softcap {
-                (self.exec.ops.softcap)(scores, cap);
-            }
-            match sink {
-                None => (self.exec.ops.softmax)(scores),
-                Some(sink) => softmax_beside(self.exec.ops, scores, sink),
-            }
-            let out = b
-                .get(Buf::Heads)
-                .part_mut(token, h * hp.head_dim_v, hp.head_dim_v);
-            (ops.weighted_sum)(scores, planes.v.rows(layer, kv_head, first, end), out);
-        }
     }
 
     fn activate(
@@ -564,15 +454,6 @@ fn activate(ops: &FloatOps, act: Act, gate: &[f32], up: Option<&[f32]>, out: &mu
             }
         }
     }
-}
-
-/// Softmax over `x` and one more logit, whose share is dropped.
-fn softmax_beside(ops: &FloatOps, x: &mut [f32], sink: f32) {
-    let max = (ops.max)(x).max(sink);
-    let all = (ops.exp_sum)(x, max) + f64::from(sink - max).exp();
-    let own = (ops.exp_sum)(x, max);
-    (ops.softmax)(x);
-    (ops.scale)(x, (own / all) as f32);
 }
 
 fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {

@@ -1,7 +1,6 @@
-//! Runs bricks on the pool: buffers, cache and kernels of one sequence.
+//! Runs bricks on the pool: buffers, caches and kernels.
 
 use super::activations::Buffers;
-use super::attention::{AttentionElem, AttentionOps};
 use super::bricks::Job;
 use super::kv::KvCache;
 use super::pool::{Poisoned, Pool};
@@ -10,8 +9,7 @@ use super::{FloatOps, MatKernel, float_ops, mat_kernel};
 use crate::engine::sampler::Sampler;
 use crate::engine::{Choice, Config, EngineError, Observer};
 use crate::model::work::StepShape;
-use crate::model::{Buf, Matrix, Model, Op, RopeTable};
-use half::f16;
+use crate::model::{Buf, Matrix, Model, Op, RopeTable, Span};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,18 +19,47 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct StepInput {
     /// Token ids, at most a chunk.
     pub ids: Vec<u32>,
-    /// Positions in the cache before them.
-    pub past: usize,
+    /// Where each of them belongs.
+    pub places: Vec<Place>,
+    /// The sequences they belong to, each once.
+    pub spans: Vec<Span>,
     /// How many of the last tokens' logits are wanted.
     pub logit_rows: usize,
 }
 
-/// Buffers, cache and kernels of one sequence.
+impl StepInput {
+    /// Nothing, with room for a chunk of tokens of `seqs` sequences.
+    pub fn with_capacity(chunk: usize, seqs: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(chunk),
+            places: Vec::with_capacity(chunk),
+            spans: Vec::with_capacity(seqs),
+            logit_rows: 0,
+        }
+    }
+
+    /// Whether another step has as many tokens of the same sequences and as many wanted logits.
+    pub fn has_shape_of(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Span, &Span)| (a.seq, a.tokens) == (b.seq, b.tokens);
+        self.logit_rows == other.logit_rows
+            && self.spans.len() == other.spans.len()
+            && self.spans.iter().zip(&other.spans).all(same)
+    }
+}
+
+/// Where a token belongs.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Its sequence, as an index into [`StepInput::spans`].
+    pub span: usize,
+    /// Its position in the sequence.
+    pub position: usize,
+}
+
+/// Buffers, caches and kernels.
 pub struct Executor {
     pub(super) config: Config,
     pub(super) ops: &'static FloatOps,
-    pub(super) attention_f16: AttentionOps<f16>,
-    pub(super) attention_f32: AttentionOps<f32>,
     /// The kernel of every mat-mul brick, by brick index.
     pub(super) kernels: Vec<Option<MatKernel>>,
     pub(super) buffers: Buffers,
@@ -46,10 +73,10 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Allocates everything a sequence needs.
+    /// Allocates everything the sequences need.
     ///
     /// # Errors
-    /// A tensor type without kernels, or not enough memory.
+    /// A tensor type without kernels, heads that do not fit the cache's type, or not enough memory.
     pub fn new(model: &Model, config: &Config) -> Result<Self, EngineError> {
         let mut kernels = Vec::with_capacity(model.plan.bricks.len());
         for brick in &model.plan.bricks {
@@ -69,11 +96,9 @@ impl Executor {
         }
         Ok(Self {
             ops: float_ops(config.kernels),
-            attention_f16: f16::ops(config.kernels),
-            attention_f32: f32::ops(config.kernels),
             kernels,
             buffers: Buffers::new(model, config)?,
-            cache: KvCache::new(&model.hparams, config.n_ctx, config.kv_type)?,
+            cache: KvCache::new(&model.hparams, config)?,
             routes: UnsafeCell::new(Routes::new(&model.hparams, config.chunk)),
             ropes: model
                 .plan
@@ -133,6 +158,7 @@ impl Executor {
         step: &StepInput,
         observer: &mut O,
     ) -> Result<(), Poisoned> {
+        self.config.prefetch.apply();
         for c in &self.counters[range.clone()] {
             c.store(0, Ordering::Relaxed);
         }
@@ -147,9 +173,11 @@ impl Executor {
             step,
             shape: StepShape {
                 tokens,
-                past: step.past,
+                spans: &step.spans,
+                slots: self.config.slots(),
                 logit_rows: step.logit_rows,
-                kv_bytes: self.config.kv_type.bytes(),
+                key_bytes: self.config.kv_type.bytes(model.hparams.head_dim_k),
+                value_bytes: self.config.kv_type.bytes(model.hparams.head_dim_v),
                 active_experts: None,
             },
             threads: pool.threads(),

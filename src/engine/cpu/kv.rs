@@ -1,16 +1,22 @@
-//! The kv cache: keys and values of every layer, head and position, in f16 or f32.
+//! The kv cache: keys and values of every sequence, layer, head and slot, in f16, f32 or blocks of int8.
 
-use crate::engine::{EngineError, KvType};
+use super::attention::{AttentionElem, AttentionOps};
+use crate::engine::{Config, EngineError, KvType};
 use crate::model::Hparams;
 use half::f16;
 
-/// An element of the cache.
+/// What the cache is made of: an element, or a block of them.
 pub trait KvElem: Copy + Send + Sync + 'static {
-    /// Rounds from f32.
+    /// Elements in one.
+    const LEN: usize;
+
+    /// Rounds from f32; `src` has [`LEN`](Self::LEN) elements for each of `dst`.
     fn store(src: &[f32], dst: &mut [Self]);
 }
 
 impl KvElem for f16 {
+    const LEN: usize = 1;
+
     fn store(src: &[f32], dst: &mut [Self]) {
         use half::slice::HalfFloatSliceExt;
         dst.convert_from_f32_slice(src);
@@ -18,19 +24,56 @@ impl KvElem for f16 {
 }
 
 impl KvElem for f32 {
+    const LEN: usize = 1;
+
     fn store(src: &[f32], dst: &mut [Self]) {
         dst.copy_from_slice(src);
     }
 }
 
-/// Keys or values of all layers: `[layer][head][position][dim]`, so that a head's positions lie one after the other.
+/// 32 elements as int8 with a common scale, laid out as GGUF's `Q8_0`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Q8Block {
+    /// The scale; element `i` is `d * q[i]`.
+    pub d: f16,
+    /// The integers, -127 to 127.
+    pub q: [i8; 32],
+}
+
+impl KvElem for Q8Block {
+    const LEN: usize = 32;
+
+    /// The largest magnitude becomes 127. A block that holds a NaN or an infinity gets a scale that is not finite, so
+    /// that whatever is computed from it is not a number either; so does one above what f16 can scale (8.3 million).
+    fn store(src: &[f32], dst: &mut [Self]) {
+        for (x, block) in src.chunks_exact(Self::LEN).zip(dst) {
+            let top = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+            let finite = x.iter().all(|v| v.is_finite());
+            let inverse = if top > 0.0 && finite {
+                127.0 / top
+            } else {
+                0.0
+            };
+            block.d = f16::from_f32(if finite { top / 127.0 } else { f32::NAN });
+            for (q, v) in block.q.iter_mut().zip(x) {
+                *q = (v * inverse).round_ties_even() as i8;
+            }
+        }
+    }
+}
+
+/// Keys or values of all sequences: `[sequence][layer][head][slot][dim]`, so that a head's slots lie one after the other.
 pub struct Plane<E> {
     /// Integer storage of the right size: the allocator hands out zeroed pages that cost nothing until written.
     cells: Vec<u16>,
     base: *mut E,
     heads: usize,
     n_ctx: usize,
+    /// Elements of a head.
     dim: usize,
+    /// `E`s of a head.
+    row: usize,
 }
 
 // SAFETY: `base` points into `cells`, never resized; writers are kept apart by the callers of `write`.
@@ -39,8 +82,10 @@ unsafe impl<E: KvElem> Send for Plane<E> {}
 unsafe impl<E: KvElem> Sync for Plane<E> {}
 
 impl<E: KvElem> Plane<E> {
+    /// `layers` of all sequences together; `dim` is whole blocks.
     fn new(layers: usize, heads: usize, n_ctx: usize, dim: usize) -> Result<Self, EngineError> {
-        let n = layers * heads * n_ctx * dim;
+        let row = dim / E::LEN;
+        let n = layers * heads * n_ctx * row;
         // One spare element: the storage is aligned for u16, elements may be f32.
         let halves = (n + 1) * size_of::<E>() / 2;
         let mut probe: Vec<u16> = Vec::new();
@@ -62,71 +107,108 @@ impl<E: KvElem> Plane<E> {
             heads,
             n_ctx,
             dim,
+            row,
         })
     }
 
-    fn offset(&self, layer: usize, head: usize, position: usize) -> usize {
-        let at = ((layer * self.heads + head) * self.n_ctx + position) * self.dim;
-        assert!(head < self.heads && position < self.n_ctx);
-        assert!((at + self.dim) * size_of::<E>() <= self.cells.len() * 2);
+    fn offset(&self, layer: usize, head: usize, slot: usize) -> usize {
+        let at = ((layer * self.heads + head) * self.n_ctx + slot) * self.row;
+        assert!(head < self.heads && slot < self.n_ctx);
+        assert!((at + self.row) * size_of::<E>() <= self.cells.len() * 2);
         at
     }
 
-    /// Stores one head of one position.
+    /// Stores one head of one slot. `layer` counts through the sequences: [`KvCache::layer`].
     ///
     /// # Safety
-    /// No other thread reads or writes this position of this head meanwhile.
-    pub unsafe fn write(&self, layer: usize, head: usize, position: usize, src: &[f32]) {
+    /// No other thread reads or writes this slot of this head meanwhile.
+    pub unsafe fn write(&self, layer: usize, head: usize, slot: usize, src: &[f32]) {
         assert_eq!(src.len(), self.dim);
-        let at = self.offset(layer, head, position);
+        let at = self.offset(layer, head, slot);
         // SAFETY: in bounds by `offset`'s assertions; exclusive by the caller's promise.
-        let dst = unsafe { std::slice::from_raw_parts_mut(self.base.add(at), self.dim) };
+        let dst = unsafe { std::slice::from_raw_parts_mut(self.base.add(at), self.row) };
         E::store(src, dst);
     }
 
-    /// Positions `first..end` of a head, `[end - first][dim]`.
+    /// Slots `first..end` of a head, `[end - first][dim]`.
     ///
     /// # Safety
-    /// No thread writes to these positions meanwhile.
+    /// No thread writes to these slots meanwhile.
     pub unsafe fn rows(&self, layer: usize, head: usize, first: usize, end: usize) -> &[E] {
         assert!(first < end);
         let at = self.offset(layer, head, first);
         self.offset(layer, head, end - 1);
         // SAFETY: both ends in bounds by `offset`'s assertions; no writer by the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.base.add(at), (end - first) * self.dim) }
+        unsafe { std::slice::from_raw_parts(self.base.add(at), (end - first) * self.row) }
     }
 }
 
-/// Keys and values in one element type.
-pub struct Planes<E> {
+/// Keys and values in one element type, and what reads them.
+pub(super) struct Planes<E> {
     /// Keys.
-    pub k: Plane<E>,
+    pub(super) k: Plane<E>,
     /// Values.
-    pub v: Plane<E>,
+    pub(super) v: Plane<E>,
+    /// Kernels.
+    pub(super) ops: AttentionOps<E>,
 }
 
-/// The cache of one sequence.
-pub enum KvCache {
+impl<E: KvElem> Planes<E> {
+    /// Stores key and value of one head of one slot.
+    ///
+    /// # Safety
+    /// As [`Plane::write`].
+    pub(super) unsafe fn write(
+        &self,
+        layer: usize,
+        head: usize,
+        slot: usize,
+        k: &[f32],
+        v: &[f32],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.k.write(layer, head, slot, k);
+            self.v.write(layer, head, slot, v);
+        }
+    }
+}
+
+/// The caches of all sequences.
+pub struct KvCache {
+    /// Keys and values.
+    pub(super) planes: KvPlanes,
+    layers: usize,
+}
+
+/// [`Planes`] of the type in use.
+pub(super) enum KvPlanes {
     /// 16-bit.
     F16(Planes<f16>),
     /// 32-bit.
     F32(Planes<f32>),
+    /// Blocks of int8.
+    Q8_0(Planes<Q8Block>),
 }
 
 impl KvCache {
-    /// An empty cache for `n_ctx` positions.
+    /// Empty caches for the sequences of `c`.
     ///
     /// # Errors
-    /// [`EngineError::OutOfMemory`].
-    pub fn new(hp: &Hparams, n_ctx: usize, ty: KvType) -> Result<Self, EngineError> {
-        fn planes<E: KvElem>(hp: &Hparams, n_ctx: usize) -> Result<Planes<E>, EngineError> {
+    /// [`EngineError::OutOfMemory`], or heads that are not whole blocks of the type.
+    pub fn new(hp: &Hparams, c: &Config) -> Result<Self, EngineError> {
+        fn planes<E: AttentionElem>(hp: &Hparams, c: &Config) -> Result<Planes<E>, EngineError> {
+            let layers = c.n_seq * hp.n_layers;
             Ok(Planes {
-                k: Plane::new(hp.n_layers, hp.n_head_kv, n_ctx, hp.head_dim_k)?,
-                v: Plane::new(hp.n_layers, hp.n_head_kv, n_ctx, hp.head_dim_v)?,
+                k: Plane::new(layers, hp.n_head_kv, c.n_ctx, hp.head_dim_k)?,
+                v: Plane::new(layers, hp.n_head_kv, c.n_ctx, hp.head_dim_v)?,
+                ops: E::ops(c.kernels),
             })
         }
-        if bytes_per_token(hp, ty)
-            .checked_mul(n_ctx as u64)
+        c.check_heads(hp)?;
+        if bytes_per_token(hp, c.kv_type)
+            .checked_mul(c.n_ctx as u64)
+            .and_then(|b| b.checked_mul(c.n_seq as u64))
             .is_none_or(|b| b > 1 << 46)
         {
             return Err(EngineError::OutOfMemory {
@@ -134,14 +216,83 @@ impl KvCache {
                 bytes: u64::MAX,
             });
         }
-        Ok(match ty {
-            KvType::F16 => Self::F16(planes(hp, n_ctx)?),
-            KvType::F32 => Self::F32(planes(hp, n_ctx)?),
+        Ok(Self {
+            planes: match c.kv_type {
+                KvType::F16 => KvPlanes::F16(planes(hp, c)?),
+                KvType::F32 => KvPlanes::F32(planes(hp, c)?),
+                KvType::Q8_0 => KvPlanes::Q8_0(planes(hp, c)?),
+            },
+            layers: hp.n_layers,
         })
+    }
+
+    /// Where layer `layer` of sequence `seq` is.
+    pub(super) fn layer(&self, seq: usize, layer: usize) -> usize {
+        seq * self.layers + layer
     }
 }
 
 /// Bytes of one position in all layers.
 pub fn bytes_per_token(hp: &Hparams, ty: KvType) -> u64 {
-    (hp.n_layers * (hp.k_dim() + hp.v_dim()) * ty.bytes()) as u64
+    let head = ty.bytes(hp.head_dim_k) + ty.bytes(hp.head_dim_v);
+    (hp.n_layers * hp.n_head_kv * head) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::GgmlType;
+    use crate::quant::dequantise_row;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_block_is_ggufs() {
+        assert_eq!(size_of::<Q8Block>(), GgmlType::Q8_0.block_bytes());
+        assert_eq!(KvType::Q8_0.bytes(64), 2 * GgmlType::Q8_0.block_bytes());
+        for ty in KvType::ALL {
+            assert_eq!(ty.name().parse(), Ok(ty));
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = [1.0; 32];
+            x[7] = bad;
+            let mut block = [Q8Block {
+                d: f16::ZERO,
+                q: [0; 32],
+            }];
+            Q8Block::store(&x, &mut block);
+            assert!(!block[0].d.is_finite());
+        }
+        let mut block = [Q8Block {
+            d: f16::ONE,
+            q: [1; 32],
+        }];
+        Q8Block::store(&[0.0; 32], &mut block);
+        assert_eq!((block[0].d, block[0].q), (f16::ZERO, [0; 32]));
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_read_back_as_ggufs_do(x in prop::collection::vec(-50.0f32..50.0, 64)) {
+            let mut blocks = [Q8Block { d: f16::ZERO, q: [0; 32] }; 2];
+            Q8Block::store(&x, &mut blocks);
+            let bytes: Vec<u8> = blocks
+                .iter()
+                .flat_map(|b| b.d.to_le_bytes().into_iter().chain(b.q.map(|q| q as u8)))
+                .collect();
+            let mut back = vec![0.0; 64];
+            dequantise_row(GgmlType::Q8_0, &bytes, &mut back).expect("two blocks");
+            for (chunk, (x, back)) in x.chunks(32).zip(back.chunks(32)).enumerate() {
+                let top = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+                // Half a step, and what f16 takes from the scale.
+                let bound = top / 127.0 * 0.5 + top * 6e-4;
+                for (x, b) in x.iter().zip(back) {
+                    prop_assert!((x - b).abs() <= bound, "block {chunk}: {x} {b}");
+                }
+            }
+        }
+    }
 }

@@ -133,8 +133,19 @@ pub fn mat_kernel(set: KernelSet, ty: GgmlType) -> Option<MatKernel> {
         KernelSet::Avx2 => super::simd::AVX2,
         #[cfg(target_arch = "x86_64")]
         KernelSet::Avx512 => super::simd::AVX512,
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        KernelSet::Neon => super::neon::NEON,
+        #[cfg(target_arch = "aarch64")]
+        KernelSet::Dotprod => super::neon::DOTPROD,
+        #[allow(unreachable_patterns)]
         _ => &[],
     };
-    table.iter().find(|k| k.ty == ty).copied()
+    let found = table.iter().find(|k| k.ty == ty);
+    #[cfg(target_arch = "aarch64")]
+    // Rare types have no vector form there.
+    let found = found.or_else(|| {
+        let mut portable = scalar::KERNELS.iter().filter(|_| !table.is_empty());
+        portable.find(|k| k.ty == ty)
+    });
+    found.copied()
 }

@@ -1,4 +1,4 @@
-//! CPU kernels in three sets: portable scalar, AVX2 and AVX-512.
+//! CPU kernels: portable scalar; AVX2 and AVX-512 on x86-64; NEON, with and without dot products, on aarch64.
 //!
 //! Weights stay as stored in the GGUF file. Activations for quantised weights are int8 with a
 //! scale for 4 or 16 elements ([`QActs`]); for F32, F16 and BF16 weights they are plain floats.
@@ -8,6 +8,7 @@
 
 mod activations;
 mod acts;
+mod attend;
 mod attention;
 mod bricks;
 mod buffers;
@@ -16,15 +17,21 @@ mod experts;
 mod float_ops;
 pub mod kv;
 mod mat;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod pool;
+pub mod prefetch;
 mod routing;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod simd;
+mod trial;
 
 pub use acts::QActs;
+pub use buffers::share;
 pub use float_ops::{FloatOps, float_ops};
 pub use mat::{Acts, Input, MatCall, MatKernel, mat_kernel};
+pub use trial::rejected as rejected_kernels;
 
 use std::str::FromStr;
 
@@ -38,6 +45,10 @@ pub enum KernelSet {
     Avx2,
     /// AVX-512 F, BW, VL and DQ with VNNI.
     Avx512,
+    /// NEON, which every aarch64 CPU has.
+    Neon,
+    /// NEON with the dot product instruction (ARMv8.2 and later).
+    Dotprod,
 }
 
 /// A kernel set that cannot be used.
@@ -66,15 +77,23 @@ fn list() -> String {
 }
 
 impl KernelSet {
-    /// Every kernel set, slowest first.
-    pub const ALL: [KernelSet; 3] = [KernelSet::Scalar, KernelSet::Avx2, KernelSet::Avx512];
+    /// Every kernel set, those of one architecture slowest first.
+    pub const ALL: [KernelSet; 5] = [
+        KernelSet::Scalar,
+        KernelSet::Avx2,
+        KernelSet::Avx512,
+        KernelSet::Neon,
+        KernelSet::Dotprod,
+    ];
 
-    /// `scalar`, `avx2` or `avx512`.
+    /// `scalar`, `avx2`, `avx512`, `neon` or `dotprod`.
     pub fn name(self) -> &'static str {
         match self {
             KernelSet::Scalar => "scalar",
             KernelSet::Avx2 => "avx2",
             KernelSet::Avx512 => "avx512",
+            KernelSet::Neon => "neon",
+            KernelSet::Dotprod => "dotprod",
         }
     }
 
@@ -97,7 +116,13 @@ impl KernelSet {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vnni")
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            KernelSet::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            #[cfg(target_arch = "aarch64")]
+            KernelSet::Dotprod => {
+                KernelSet::Neon.is_available() && std::arch::is_aarch64_feature_detected!("dotprod")
+            }
+            #[allow(unreachable_patterns)]
             _ => false,
         }
     }
@@ -109,13 +134,9 @@ impl KernelSet {
         sets
     }
 
-    /// The fastest kernel set this machine can run.
+    /// The fastest kernel set this machine can run; one that computes wrongly here is passed over.
     pub fn best() -> KernelSet {
-        Self::ALL
-            .into_iter()
-            .rev()
-            .find(|s| s.is_available())
-            .unwrap_or(KernelSet::Scalar)
+        trial::best()
     }
 }
 

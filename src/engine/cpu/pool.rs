@@ -15,8 +15,10 @@ use std::thread::JoinHandle;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Poisoned;
 
-/// A number that threads wait on until it changes.
+/// A number that threads wait on until it changes. On lines of its own: who spins on one must not be disturbed by writes
+/// to another. Two lines, since x86 fetches them in pairs.
 #[derive(Default)]
+#[repr(align(128))]
 struct Signal {
     value: AtomicU32,
     sleepers: AtomicU32,
@@ -53,6 +55,11 @@ impl Signal {
     }
 }
 
+/// A value on lines of its own, as a [`Signal`].
+#[derive(Default)]
+#[repr(align(128))]
+struct Alone<T>(T);
+
 type Job = *const (dyn Fn(usize) + Sync);
 
 struct Shared {
@@ -62,7 +69,7 @@ struct Shared {
     job: UnsafeCell<Option<Job>>,
     /// Counts workers that finished a job, over all dispatches.
     finished: Signal,
-    arrived: AtomicU32,
+    arrived: Alone<AtomicU32>,
     /// Counts barriers passed.
     phase: Signal,
     poisoned: AtomicBool,
@@ -100,8 +107,8 @@ impl Barrier<'_> {
             return true;
         }
         let phase = s.phase.get();
-        if s.arrived.fetch_add(1, Ordering::AcqRel) + 1 == s.threads {
-            s.arrived.store(0, Ordering::Relaxed);
+        if s.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == s.threads {
+            s.arrived.0.store(0, Ordering::Relaxed);
             s.phase.advance();
         } else if !s.poisoned.load(Ordering::Acquire) {
             s.phase.wait_while(phase, s.spin.barrier);
@@ -137,7 +144,7 @@ impl Pool {
                 epoch: Signal::default(),
                 job: UnsafeCell::new(None),
                 finished: Signal::default(),
-                arrived: AtomicU32::new(0),
+                arrived: Alone::default(),
                 phase: Signal::default(),
                 poisoned: AtomicBool::new(false),
                 quit: AtomicBool::new(false),
@@ -285,6 +292,25 @@ mod tests {
         });
         assert_eq!(r, Err(Poisoned));
         assert_eq!(pool.run(&|_, _| {}), Err(Poisoned));
+    }
+
+    #[test]
+    fn f161_what_threads_write_shares_no_line() {
+        use std::mem::offset_of;
+        let mut places = [
+            offset_of!(Shared, epoch),
+            offset_of!(Shared, finished),
+            offset_of!(Shared, arrived),
+            offset_of!(Shared, phase),
+        ];
+        places.sort_unstable();
+        assert!(places.windows(2).all(|p| p[1] - p[0] >= 128), "{places:?}");
+        for read_only in [offset_of!(Shared, threads), offset_of!(Shared, spin)] {
+            assert!(
+                places.iter().all(|p| read_only.abs_diff(*p) >= 64),
+                "{read_only} {places:?}"
+            );
+        }
     }
 
     #[test]

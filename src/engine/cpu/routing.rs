@@ -63,7 +63,7 @@ impl Routes {
                 .for_each(|p| *p = 1.0 / (1.0 + (-*p).exp())),
             Gating::SoftmaxSelected => {}
         }
-        for slot in 0..experts.len() {
+        for (slot, weight) in weights.iter_mut().enumerate() {
             let (taken, rest) = experts.split_at_mut(slot);
             let mut best: Option<(usize, f32)> = None;
             for (e, p) in probs.iter().enumerate() {
@@ -75,7 +75,7 @@ impl Routes {
             }
             let e = best.map_or(0, |(e, _)| e);
             rest[0] = e as u32;
-            weights[slot] = probs[e];
+            *weight = probs[e];
         }
         if how.gating == Gating::SoftmaxSelected {
             softmax(weights);

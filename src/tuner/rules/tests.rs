@@ -71,6 +71,8 @@ fn fine() -> Case {
             n_ctx: 2048,
             kv_type: "f16".into(),
             chunk: 512,
+            prefetch: "4096".into(),
+            load: "mmap, willneed".into(),
             sampler: "greedy".into(),
             clock: "measured".into(),
             pace_tok_s: None,

@@ -120,6 +120,69 @@ impl Arith for Plain {
     }
 }
 
+/// Fused multiply-adds and conversions that every aarch64 CPU has.
+#[cfg(target_arch = "aarch64")]
+pub(super) struct Neon;
+
+#[cfg(target_arch = "aarch64")]
+impl Arith for Neon {
+    type Sums = [f32; 8];
+    #[inline(always)]
+    fn zero() -> [f32; 8] {
+        [0.0; 8]
+    }
+    #[inline(always)]
+    fn dot8(x: &[f32; 8], y: &[f32; 8], mut sums: [f32; 8]) -> [f32; 8] {
+        for i in 0..8 {
+            sums[i] = x[i].mul_add(y[i], sums[i]);
+        }
+        sums
+    }
+    #[inline(always)]
+    fn total(s: [[f32; 8]; 4]) -> f32 {
+        Plain::total(s)
+    }
+    #[inline(always)]
+    fn quantise32<const GROUP: usize>(
+        x: &[f32; 32],
+        q: &mut [i8; 32],
+        d: &mut [f32; 8],
+        step: &mut [i16; 16],
+    ) -> Option<(f32, [f32; 2])> {
+        Plain::quantise32::<GROUP>(x, q, d, step)
+    }
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn widen(x: &[f16; 8]) -> [f32; 8] {
+        use crate::engine::cpu::neon::widen4;
+        use std::arch::aarch64::*;
+        let mut out = [0.0; 8];
+        // SAFETY: NEON is part of every aarch64 this is compiled for; both arrays hold eight elements.
+        unsafe {
+            let x = x.as_ptr().cast();
+            vst1q_f32(out.as_mut_ptr(), widen4(vld1_u16(x)));
+            vst1q_f32(out.as_mut_ptr().add(4), widen4(vld1_u16(x.add(4))));
+        }
+        out
+    }
+    #[inline(always)]
+    fn narrow(x: &[f32; 8]) -> [f16; 8] {
+        use crate::engine::cpu::neon::narrow4;
+        use std::arch::aarch64::*;
+        let mut out = [f16::ZERO; 8];
+        // SAFETY: as above; any 16 bits are a half-precision number.
+        unsafe {
+            let to: *mut u16 = out.as_mut_ptr().cast();
+            vst1_u16(to, narrow4(vld1q_f32(x.as_ptr())));
+            vst1_u16(to.add(4), narrow4(vld1q_f32(x.as_ptr().add(4))));
+        }
+        out
+    }
+}
+
 /// FMA and F16C. Only for functions that enable both.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Fused;

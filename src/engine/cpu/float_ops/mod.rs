@@ -50,20 +50,22 @@ macro_rules! ops {
             },)*
         };
 
-        ops! { @ AVX2, Avx2, "avx2,fma,f16c"; $($name($($arg: $ty),*) $(-> $ret)?;)* }
-        ops! { @ AVX512, Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq";
+        ops! { @ "x86_64", Fused, AVX2, Avx2, "avx2,fma,f16c"; $($name($($arg: $ty),*) $(-> $ret)?;)* }
+        ops! { @ "x86_64", Fused, AVX512, Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq";
             $($name($($arg: $ty),*) $(-> $ret)?;)* }
+        ops! { @ "aarch64", Neon, NEON, Neon, "neon"; $($name($($arg: $ty),*) $(-> $ret)?;)* }
+        ops! { @ "aarch64", Neon, DOTPROD, Dotprod, "neon"; $($name($($arg: $ty),*) $(-> $ret)?;)* }
     };
-    (@ $table:ident, $set:ident, $features:literal;
+    (@ $arch:literal, $arith:ident, $table:ident, $set:ident, $features:literal;
      $($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(target_arch = $arch)]
         static $table: FloatOps = FloatOps {
             set: KernelSet::$set,
             $($name: {
                 fn run($($arg: $ty),*) $(-> $ret)? {
                     #[target_feature(enable = $features)]
                     fn inner($($arg: $ty),*) $(-> $ret)? {
-                        portable::$name::<arith::Fused>($($arg),*)
+                        portable::$name::<arith::$arith>($($arg),*)
                     }
                     // SAFETY: the table is only reachable through `float_ops`, which asks the CPU.
                     unsafe { inner($($arg),*) }
@@ -129,6 +131,10 @@ pub fn float_ops(set: KernelSet) -> &'static FloatOps {
         KernelSet::Avx2 => &AVX2,
         #[cfg(target_arch = "x86_64")]
         KernelSet::Avx512 => &AVX512,
+        #[cfg(target_arch = "aarch64")]
+        KernelSet::Neon => &NEON,
+        #[cfg(target_arch = "aarch64")]
+        KernelSet::Dotprod => &DOTPROD,
         _ => &SCALAR,
     }
 }

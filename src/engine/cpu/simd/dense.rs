@@ -2,6 +2,7 @@
 
 use super::format::{half, load128, sum8};
 use crate::engine::cpu::mat::{Acts, MatCall};
+use crate::engine::cpu::prefetch;
 use std::arch::x86_64::*;
 
 /// An unquantised element type.
@@ -90,8 +91,9 @@ unsafe fn single<D: Dense>(call: &MatCall<'_>, x: *const f32, row: usize, col: u
     let w = call.w.add(row * call.row_bytes);
     let mut acc = [_mm256_setzero_ps(); 4];
     let mut i = 0;
+    let now = prefetch::now();
     while i + 32 <= call.k {
-        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(i * D::BYTES + super::AHEAD).cast());
+        prefetch::line(now, w.wrapping_add(i * D::BYTES));
         for (a, acc) in acc.iter_mut().enumerate() {
             let at = i + 8 * a;
             *acc = _mm256_fmadd_ps(

@@ -41,8 +41,8 @@ pub(super) trait Format {
     /// Writes `LEN / SUB` scales and as many minimums of the block at `w`.
     unsafe fn scales(w: *const u8, scale: *mut f32, min: *mut f32);
 
-    /// The dot product of `k` weights at `w` with a column.
-    unsafe fn dot(w: *const u8, x: Column, k: usize) -> f32;
+    /// The dot products of `k` weights at `w` with `C` columns; each column's is the same to the last bit whatever `C` is.
+    unsafe fn dots<const C: usize>(w: *const u8, x: [Column; C], k: usize) -> [f32; C];
 }
 
 /// Calls `$body` with `$J` a constant from 0 to 7.

@@ -43,7 +43,7 @@ static MINUS: [u64; 128] = {
     let mut i = 0;
     while i < 8 * 128 {
         let bit = (EVEN_SIGNS[i / 8] >> (i % 8)) & 1;
-        table[i / 8] |= bit as u64 * 0xff << (8 * (i % 8));
+        table[i / 8] |= (bit as u64 * 0xff) << (8 * (i % 8));
         i += 1;
     }
     table
@@ -113,8 +113,8 @@ macro_rules! codebook {
                 $store::<Self>(w, scale, min)
             }
             #[inline(always)]
-            unsafe fn dot(w: *const u8, x: Column, k: usize) -> f32 {
-                $dot::<Self>(w, x, k)
+            unsafe fn dots<const C: usize>(w: *const u8, x: [Column; C], k: usize) -> [f32; C] {
+                $dot::<Self, C>(w, x, k)
             }
         }
     };
@@ -143,13 +143,13 @@ codebook!(Iq3S, dot_by32, store_by32, 110, sub 32, run 4, |J, w|
 
 // The codebook holds values one higher: 0, 1, 2. Eight times that leaves room for IQ1_M's shift of
 // one eighth up or down, which would not fit the minimum: 8 v + 8 -+ 1, as 0 to 18, is 9 too high.
-format!(Iq1S, dot_by32::<Self>, store_by32, 50, sub 32, signed false, min true, run 4, |J, w| {
+format!(Iq1S, dot_by32, store_by32, 50, sub 32, signed false, min true, run 4, |J, w| {
     let high = half_word(w.add(34 + 2 * J));
     eights(&grids::IQ1, |i| {
         byte(w.add(2 + 4 * J + i)) | high << 8 >> (3 * i) & 0x700
     })
 });
-format!(Iq1M, dot_by16::<Self>, store_by16, 56, sub 16, signed false, min true, run 4, |J, w| {
+format!(Iq1M, dot_by16, store_by16, 56, sub 16, signed false, min true, run 4, |J, w| {
     let high = half_word(w.add(32 + 2 * J));
     let values = eights(&grids::IQ1, |i| {
         byte(w.add(4 * J + i)) | high << 8 >> (4 * i) & 0x700

@@ -20,54 +20,74 @@ pub(super) trait By16: Format {
 }
 
 #[inline(always)]
-unsafe fn dot32<F: By32>(w: *const u8, x: Column, k: usize) -> f32 {
-    let mut acc = [_mm256_setzero_ps(); 2];
-    let mut mins = _mm256_setzero_ps();
+pub(super) unsafe fn dot_by32<F: By32, const C: usize>(
+    w: *const u8,
+    x: [Column; C],
+    k: usize,
+) -> [f32; C] {
+    let mut acc = [[_mm256_setzero_ps(); 2]; C];
+    let mut mins = [_mm256_setzero_ps(); C];
     for b in 0..k / 256 {
         let w = w.add(b * F::BYTES);
-        let x = x.offset(b * 256);
+        let x = x.map(|x| x.offset(b * 256));
         super::prefetch::<F>(w);
         let (scale, min) = F::scales8(w);
         if F::MIN {
-            mins = _mm256_fmadd_ps(min, _mm256_loadu_ps(x.s32), mins);
+            for c in 0..C {
+                mins[c] = _mm256_fmadd_ps(min, _mm256_loadu_ps(x[c].s32), mins[c]);
+            }
         }
-        let scales = Splats::new(_mm256_mul_ps(scale, _mm256_loadu_ps(x.unit)));
+        let scales = x.map(|x| Splats::new(_mm256_mul_ps(scale, _mm256_loadu_ps(x.unit))));
         each8!(J => {
-            let dot = product::<F, J>(w, x.offset(32 * J));
-            acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, acc[J % 2]);
+            for c in 0..C {
+                let dot = product::<F, J>(w, x[c].offset(32 * J));
+                acc[c][J % 2] = _mm256_fmadd_ps(scales[c].at(J), dot, acc[c][J % 2]);
+            }
         });
     }
-    sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins))
+    std::array::from_fn(|c| sum8(_mm256_add_ps(_mm256_add_ps(acc[c][0], acc[c][1]), mins[c])))
 }
 
 #[inline(always)]
-unsafe fn dot16<F: By16>(w: *const u8, x: Column, k: usize) -> f32 {
-    let mut acc = [_mm256_setzero_ps(); 2];
-    let mut mins = _mm256_setzero_ps();
+pub(super) unsafe fn dot_by16<F: By16, const C: usize>(
+    w: *const u8,
+    x: [Column; C],
+    k: usize,
+) -> [f32; C] {
+    let mut acc = [[_mm256_setzero_ps(); 2]; C];
+    let mut mins = [_mm256_setzero_ps(); C];
     for b in 0..k / 256 {
         let w = w.add(b * F::BYTES);
-        let x = x.offset(b * 256);
+        let x = x.map(|x| x.offset(b * 256));
         super::prefetch::<F>(w);
         let (scale, d, min, dmin) = F::scales16(w);
         if F::MIN {
             let (low, high) = (float8(min), float8(_mm_srli_si128::<8>(min)));
-            let low = _mm256_mul_ps(low, _mm256_loadu_ps(x.s16));
-            let both = _mm256_fmadd_ps(high, _mm256_loadu_ps(x.s16.add(8)), low);
-            mins = _mm256_fmadd_ps(_mm256_set1_ps(dmin), both, mins);
+            for c in 0..C {
+                let low = _mm256_mul_ps(low, _mm256_loadu_ps(x[c].s16));
+                let both = _mm256_fmadd_ps(high, _mm256_loadu_ps(x[c].s16.add(8)), low);
+                mins[c] = _mm256_fmadd_ps(_mm256_set1_ps(dmin), both, mins[c]);
+            }
         }
         let split = split(scale);
-        let mut block = [_mm256_setzero_ps(); 2];
+        let mut block = [[_mm256_setzero_ps(); 2]; C];
         each8!(J => {
-            let pairs = F::products::<J>(w, load256(x.q.add(32 * J).cast()));
-            // The integer scale takes the place of the ones that `vpmaddwd` would need anyway.
-            let dot = _mm256_madd_epi16(pairs, halves::<J>(split));
-            let lanes = _mm256_loadu_ps(x.d.add(8 * J));
-            block[J % 2] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), lanes, block[J % 2]);
+            for c in 0..C {
+                let pairs = F::products::<J>(w, load256(x[c].q.add(32 * J).cast()));
+                // The integer scale takes the place of the ones that `vpmaddwd` would need anyway.
+                let dot = _mm256_madd_epi16(pairs, halves::<J>(split));
+                let lanes = _mm256_loadu_ps(x[c].d.add(8 * J));
+                block[c][J % 2] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), lanes, block[c][J % 2]);
+            }
         });
         let d = _mm256_set1_ps(d);
-        acc = [0, 1].map(|i| _mm256_fmadd_ps(d, block[i], acc[i]));
+        for c in 0..C {
+            for i in 0..2 {
+                acc[c][i] = _mm256_fmadd_ps(d, block[c][i], acc[c][i]);
+            }
+        }
     }
-    sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins))
+    std::array::from_fn(|c| sum8(_mm256_add_ps(_mm256_add_ps(acc[c][0], acc[c][1]), mins[c])))
 }
 
 /// Scales as 16-bit lanes, even ones in the low half and odd ones in the high half.
@@ -175,7 +195,7 @@ unsafe fn plane<const J: usize, const TO: usize>(w: *const u8) -> __m256i {
 }
 
 macro_rules! format {
-    ($name:ident, $dot:expr, $store:ident, $bytes:literal, sub $sub:literal, signed $signed:literal,
+    ($name:ident, $dot:ident, $store:ident, $bytes:literal, sub $sub:literal, signed $signed:literal,
      min $min:literal, run $run:literal, |$J:ident, $w:ident| $quants:expr) => {
         pub(super) struct $name;
         impl Format for $name {
@@ -194,19 +214,19 @@ macro_rules! format {
                 $store::<Self>(w, scale, min)
             }
             #[inline(always)]
-            unsafe fn dot(w: *const u8, x: Column, k: usize) -> f32 {
-                $dot(w, x, k)
+            unsafe fn dots<const C: usize>(w: *const u8, x: [Column; C], k: usize) -> [f32; C] {
+                $dot::<Self, C>(w, x, k)
             }
         }
     };
 }
 pub(super) use format;
 
-format!(Q4K, dot32::<Self>, store_by32, 144, sub 32, signed false, min true, run 8,
+format!(Q4K, dot_by32, store_by32, 144, sub 32, signed false, min true, run 8,
     |J, w| nibbles::<J>(w.add(16)));
-format!(Q5K, dot32::<Self>, store_by32, 176, sub 32, signed false, min true, run 4,
+format!(Q5K, dot_by32, store_by32, 176, sub 32, signed false, min true, run 4,
     |J, w| _mm256_or_si256(nibbles::<J>(w.add(48)), plane::<J, 4>(w.add(16))));
-format!(Q6K, dot16::<Self>, store_by16, 210, sub 16, signed false, min true, run 2,
+format!(Q6K, dot_by16, store_by16, 210, sub 16, signed false, min true, run 2,
 |J, w| {
     let low = load256(w.add(J / 4 * 64 + J % 2 * 32));
     let low = if J % 4 < 2 { bits::<0>(low, 15) } else { bits::<4>(low, 15) };
@@ -220,9 +240,9 @@ format!(Q6K, dot16::<Self>, store_by16, 210, sub 16, signed false, min true, run
     };
     _mm256_or_si256(low, _mm256_and_si256(high, mask))
 });
-format!(Q3K, dot16::<Self>, store_by16, 110, sub 16, signed false, min true, run 4,
+format!(Q3K, dot_by16, store_by16, 110, sub 16, signed false, min true, run 4,
     |J, w| _mm256_or_si256(pairs::<J>(w.add(32)), plane::<J, 2>(w)));
-format!(Q2K, dot16::<Self>, store_by16, 84, sub 16, signed false, min true, run 4,
+format!(Q2K, dot_by16, store_by16, 84, sub 16, signed false, min true, run 4,
     |J, w| pairs::<J>(w.add(16)));
 
 impl By32 for Q4K {
@@ -275,16 +295,4 @@ impl By16 for Q2K {
         let mins = _mm_and_si128(_mm_srli_epi16::<4>(packed), four);
         (scales, half(w.add(80)), mins, -half(w.add(82)))
     }
-}
-
-/// [`dot32`] for the formats of other files.
-#[inline(always)]
-pub(super) unsafe fn dot_by32<F: By32>(w: *const u8, x: Column, k: usize) -> f32 {
-    dot32::<F>(w, x, k)
-}
-
-/// [`dot16`] for the formats of other files.
-#[inline(always)]
-pub(super) unsafe fn dot_by16<F: By16>(w: *const u8, x: Column, k: usize) -> f32 {
-    dot16::<F>(w, x, k)
 }

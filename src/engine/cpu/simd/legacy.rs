@@ -21,7 +21,11 @@ struct Sums {
 
 /// `N` blocks whose scales are converted together.
 #[inline(always)]
-unsafe fn blocks<F: Block, const N: usize>(w: *const u8, x: Column, mut sums: Sums) -> Sums {
+unsafe fn blocks<F: Block, const N: usize, const C: usize>(
+    w: *const u8,
+    x: [Column; C],
+    sums: &mut [Sums; C],
+) {
     let load = |p: *const f32| {
         if N == 8 {
             _mm256_loadu_ps(p)
@@ -31,16 +35,20 @@ unsafe fn blocks<F: Block, const N: usize>(w: *const u8, x: Column, mut sums: Su
     };
     let (scale, min) = F::scales_of::<N>(w);
     if F::MIN {
-        sums.mins = _mm256_fmadd_ps(min, load(x.s32), sums.mins);
+        for c in 0..C {
+            sums[c].mins = _mm256_fmadd_ps(min, load(x[c].s32), sums[c].mins);
+        }
     }
-    let scales = Splats::new(_mm256_mul_ps(scale, load(x.unit)));
+    let scales = x.map(|x| Splats::new(_mm256_mul_ps(scale, load(x.unit))));
     each8!(J => {
         if J < N {
-            let dot = product::<F, 0>(w.add(J * F::BYTES), x.offset(32 * J));
-            sums.acc[J % 2] = _mm256_fmadd_ps(scales.at(J), dot, sums.acc[J % 2]);
+            for c in 0..C {
+                let dot = product::<F, 0>(w.add(J * F::BYTES), x[c].offset(32 * J));
+                let acc = &mut sums[c].acc[J % 2];
+                *acc = _mm256_fmadd_ps(scales[c].at(J), dot, *acc);
+            }
         }
     });
-    sums
 }
 
 /// The products of elements `32 J .. 32 J + 32` with the 32 values at `x`, in sums of four and in units of `x`.
@@ -54,40 +62,44 @@ pub(super) unsafe fn product<F: Format, const J: usize>(w: *const u8, x: Column)
 
 /// Eight blocks at a time, then four, then one.
 #[inline(always)]
-unsafe fn dot_blocks<F: Block>(w: *const u8, x: Column, k: usize) -> f32 {
+unsafe fn dot_blocks<F: Block, const C: usize>(w: *const u8, x: [Column; C], k: usize) -> [f32; C] {
     let zero = _mm256_setzero_ps();
-    let mut sums = Sums {
+    let mut sums = [Sums {
         acc: [zero; 2],
         mins: zero,
-    };
+    }; C];
     let mut at = 0;
     while at + 256 <= k {
         let w = w.add(at / 32 * F::BYTES);
         super::prefetch::<F>(w);
-        sums = blocks::<F, 8>(w, x.offset(at), sums);
+        blocks::<F, 8, C>(w, x.map(|x| x.offset(at)), &mut sums);
         at += 256;
     }
     if at + 128 <= k {
-        sums = blocks::<F, 4>(w.add(at / 32 * F::BYTES), x.offset(at), sums);
+        let w = w.add(at / 32 * F::BYTES);
+        blocks::<F, 4, C>(w, x.map(|x| x.offset(at)), &mut sums);
         at += 128;
     }
-    let mut rest = 0.0;
+    let mut rest = [0.0; C];
     while at < k {
         let w = w.add(at / 32 * F::BYTES);
-        let x = x.offset(at);
         let (mut scale, mut min) = (0.0, 0.0);
         F::scales(w, &mut scale, &mut min);
-        let dot = product::<F, 0>(w, x);
-        sums.acc[0] = _mm256_fmadd_ps(_mm256_set1_ps(scale * *x.unit), dot, sums.acc[0]);
-        if F::MIN {
-            rest += min * *x.s32;
+        for c in 0..C {
+            let x = x[c].offset(at);
+            let dot = product::<F, 0>(w, x);
+            let acc = &mut sums[c].acc[0];
+            *acc = _mm256_fmadd_ps(_mm256_set1_ps(scale * *x.unit), dot, *acc);
+            if F::MIN {
+                rest[c] += min * *x.s32;
+            }
         }
         at += 32;
     }
-    rest + sum8(_mm256_add_ps(
-        _mm256_add_ps(sums.acc[0], sums.acc[1]),
-        sums.mins,
-    ))
+    std::array::from_fn(|c| {
+        let s = &sums[c];
+        rest[c] + sum8(_mm256_add_ps(_mm256_add_ps(s.acc[0], s.acc[1]), s.mins))
+    })
 }
 
 /// The 16-bit words at `w`, `w + STRIDE`, ... of `N` blocks, then zeros.
@@ -161,7 +173,14 @@ unsafe fn exponents<const N: usize>(w: *const u8) -> (__m256, __m256) {
     let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, one));
     let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
     let bits = _mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one));
-    (_mm256_castsi256_ps(bits), _mm256_setzero_ps())
+    let scales = _mm256_castsi256_ps(bits);
+    let scales = if N == 8 {
+        scales
+    } else {
+        // The missing exponents would be subnormal scales, slow to multiply with.
+        _mm256_zextps128_ps256(_mm256_castps256_ps128(scales))
+    };
+    (scales, _mm256_setzero_ps())
 }
 
 macro_rules! block {
@@ -184,8 +203,8 @@ macro_rules! block {
                 (*scale, *min) = $one
             }
             #[inline(always)]
-            unsafe fn dot(w: *const u8, x: Column, k: usize) -> f32 {
-                dot_blocks::<Self>(w, x, k)
+            unsafe fn dots<const C: usize>(w: *const u8, x: [Column; C], k: usize) -> [f32; C] {
+                dot_blocks::<Self, C>(w, x, k)
             }
         }
         impl Block for $name {
@@ -224,7 +243,7 @@ block!(Iq4Nl, 18, signed true, min false, run 1, |w| levels(&IQ4_VALUES, w.add(2
 block!(Mxfp4, 17, signed true, min false, run 4, |w| levels(&MXFP4_VALUES, w.add(1)),
     scales (mxfp4_half_scale(*w), 0.0), exponents::<N>(w));
 
-format!(Iq4Xs, dot_by32::<Self>, store_by32, 136, sub 32, signed true, min false, run 1,
+format!(Iq4Xs, dot_by32, store_by32, 136, sub 32, signed true, min false, run 1,
     |J, w| levels(&IQ4_VALUES, w.add(8 + 16 * J)));
 
 impl By32 for Iq4Xs {

@@ -19,27 +19,23 @@ mod legacy;
 mod ternary;
 
 use super::KernelSet;
-use super::acts::Column;
+use super::acts::{Column, QActs};
 use super::mat::{Acts, MatCall, MatKernel};
 use crate::gguf::GgmlType;
 use format::Format;
 use isa::{Avx2, Avx512, Isa};
-use std::arch::x86_64::*;
 
 /// Fewer columns than this are computed one at a time even when their scales are coarse: repacking a
 /// tile costs about as much as two dot products with it.
 const REPACK_FROM: usize = 3;
 
-/// How many bytes ahead of a block the weights are fetched: measured against 1024 and none.
-const AHEAD: usize = 4096;
-
-/// Asks for the cache lines of the 256 weights that follow [`AHEAD`] bytes later.
+/// Asks for the cache lines of the 256 weights that follow as far ahead as the knob says.
 #[inline(always)]
 unsafe fn prefetch<F: Format>(w: *const u8) {
     let bytes = F::BYTES * (256 / F::LEN);
+    let now = super::prefetch::now();
     for line in 0..bytes.div_ceil(64) {
-        // A prefetch of an address past the weights is ignored by the CPU.
-        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + 64 * line).cast());
+        super::prefetch::line(now, w.wrapping_add(64 * line));
     }
 }
 
@@ -52,12 +48,31 @@ unsafe fn quantised<I: Isa, F: Format>(call: &MatCall<'_>) {
         return gemm::gemm::<I, F>(call, acts);
     }
     for row in call.rows.clone() {
-        for col in call.cols.clone() {
-            let x: Column = acts.column(col);
-            let y = F::dot(call.w.add(row * call.row_bytes), x, call.k);
-            *call.y.add(col * call.ldy + row) = y;
+        let mut col = call.cols.start;
+        while col < call.cols.end {
+            col += match call.cols.end - col {
+                1 => dots::<F, 1>(call, acts, row, col),
+                2 | 3 => dots::<F, 2>(call, acts, row, col),
+                _ => dots::<F, 4>(call, acts, row, col),
+            };
         }
     }
+}
+
+/// One row with `C` columns, which share its unpacking; returns `C`.
+#[inline(always)]
+unsafe fn dots<F: Format, const C: usize>(
+    call: &MatCall<'_>,
+    acts: &QActs,
+    row: usize,
+    col: usize,
+) -> usize {
+    let x: [Column; C] = std::array::from_fn(|c| acts.column(col + c));
+    let y = F::dots(call.w.add(row * call.row_bytes), x, call.k);
+    for (c, y) in y.into_iter().enumerate() {
+        *call.y.add((col + c) * call.ldy + row) = y;
+    }
+    C
 }
 
 macro_rules! kernels {

@@ -22,7 +22,7 @@ unsafe fn digit(v: __m256i) -> __m256i {
     _mm256_sub_epi8(_mm256_setzero_si256(), minus)
 }
 
-format!(Tq1, dot_by32::<Self>, store_by32, 54, sub 32, signed false, min true, run 4, |J, w| {
+format!(Tq1, dot_by32, store_by32, 54, sub 32, signed false, min true, run 4, |J, w| {
     if J < 5 {
         // 32 bytes, one digit of each.
         let mut v = load256(w);
@@ -50,7 +50,7 @@ format!(Tq1, dot_by32::<Self>, store_by32, 54, sub 32, signed false, min true, r
     };
     digit(v)
 });
-format!(Tq2, dot_by32::<Self>, store_by32, 66, sub 32, signed false, min true, run 4,
+format!(Tq2, dot_by32, store_by32, 66, sub 32, signed false, min true, run 4,
     |J, w| pairs::<J>(w));
 
 #[inline(always)]

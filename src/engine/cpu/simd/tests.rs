@@ -1,5 +1,6 @@
 use super::isa::{Avx2, Avx512, Emulated, Isa, dpbusd};
 use super::*;
+use std::arch::x86_64::*;
 
 fn bytes(seed: u32, modulo: u32) -> [u8; 32] {
     std::array::from_fn(|i| {
