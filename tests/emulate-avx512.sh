@@ -5,7 +5,7 @@
 #   tests/emulate-avx512.sh kernels    the kernel tests only
 #   tests/emulate-avx512.sh models     the models only
 #
-# Environment: CBTOP_AVX512_CACHE (${XDG_CACHE_HOME:-~/.cache}/cbtop/avx512), PROPTEST_CASES (12), MODELS (a regular
+# Environment: CBTOP_AVX512_CACHE (${XDG_CACHE_HOME:-~/.cache}/cbtop/avx512), PROPTEST_CASES (48), MODELS (a regular
 # expression of model file names; default: a few), TIMEOUT (7200 seconds), CBTOP_SHARED (as for the tests).
 #
 # A Debian kernel boots in the emulator with the test binaries, linked statically, in its initial ramdisk. The emulator
@@ -184,7 +184,7 @@ run() {
     "$@" --test-threads 1 --nocapture 2>&1 || { failed=$((failed + 1)); echo "== FAILED: $*"; }
 }
 INIT
-    echo "export PROPTEST_CASES=${PROPTEST_CASES:-12} CBTOP_SHARED=/shared RUST_BACKTRACE=0 HOME=/tmp"
+    echo "export PROPTEST_CASES=${PROPTEST_CASES:-48} CBTOP_SHARED=/shared RUST_BACKTRACE=0 HOME=/tmp"
     echo "cd $repo"
     if [ "$what" != models ]; then
         echo "run cbtop engine::cpu::"
