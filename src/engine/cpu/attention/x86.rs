@@ -60,6 +60,9 @@ pub(super) fn ops<E: Load8>() -> AttentionOps<E> {
     }
 }
 
+/// Running sums of one score.
+const SUMS: usize = 2;
+
 /// # Safety
 /// The CPU has AVX2, FMA and F16C; `N` queries of equal length, as many results, each with a key.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -77,19 +80,18 @@ unsafe fn scores<E: Load8, const N: usize>(
         // SAFETY: the caller's promise.
         unsafe {
             let row = k.as_ptr().add(j * n);
-            // One query needs more than one sum to keep the multipliers busy.
-            let mut acc = [[_mm256_setzero_ps(); 4]; N];
-            let sums = if N == 1 { 4 } else { 2 };
+            // In the same order whatever `N` is: how many queries share a pass depends on the number of threads.
+            let mut acc = [[_mm256_setzero_ps(); SUMS]; N];
             let mut i = 0;
-            while i + 8 * sums <= wide {
-                for u in 0..sums {
+            while i + 8 * SUMS <= wide {
+                for u in 0..SUMS {
                     let x = E::load8(row.add(i + 8 * u));
                     for (acc, from) in acc.iter_mut().zip(from) {
                         let q = _mm256_loadu_ps(from.add(i + 8 * u));
                         acc[u] = _mm256_fmadd_ps(q, x, acc[u]);
                     }
                 }
-                i += 8 * sums;
+                i += 8 * SUMS;
             }
             while i < wide {
                 let x = E::load8(row.add(i));
@@ -99,9 +101,7 @@ unsafe fn scores<E: Load8, const N: usize>(
                 i += 8;
             }
             for c in 0..N {
-                let a = acc[c];
-                let sum = _mm256_add_ps(_mm256_add_ps(a[0], a[1]), _mm256_add_ps(a[2], a[3]));
-                let mut s = horizontal_sum(sum);
+                let mut s = horizontal_sum(_mm256_add_ps(acc[c][0], acc[c][1]));
                 for i in wide..n {
                     s += *from[c].add(i) * (*row.add(i)).into();
                 }
