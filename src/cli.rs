@@ -82,7 +82,8 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Loading")]
 pub struct LoadArgs {
-    /// Map the file, read a copy of it, or read a copy past the page cache: mmap, read or direct [default: mmap].
+    /// Map the file, read a copy of it, or read a copy past the page cache: mmap, read or direct [default: read
+    /// with huge pages for files of 128 MiB to 4 GiB that fit a quarter of free memory, else mmap].
     #[arg(long, value_name = "HOW")]
     pub load: Option<LoadMethod>,
     /// What the system is told of a mapped file: none, willneed, populate, sequential or random [default: willneed].

@@ -20,8 +20,11 @@ pub fn load(model: Option<&Path>, args: &LoadArgs) -> anyhow::Result<Loaded> {
     Ok(loaded)
 }
 
-/// How files are to be loaded, checked.
-pub fn load_options(args: &LoadArgs) -> anyhow::Result<LoadOptions> {
+/// How files are to be loaded, checked; `None` where no flag says.
+pub fn load_options(args: &LoadArgs) -> anyhow::Result<Option<LoadOptions>> {
+    if args.load.is_none() && args.load_advice.is_none() && !args.huge_pages {
+        return Ok(None);
+    }
     let method = args.load.unwrap_or_default();
     if method == LoadMethod::Mmap && args.huge_pages {
         bail!("--huge-pages needs --load read or direct: a mapped file cannot have huge pages");
@@ -32,11 +35,11 @@ pub fn load_options(args: &LoadArgs) -> anyhow::Result<LoadOptions> {
             method.name()
         );
     }
-    Ok(LoadOptions {
+    Ok(Some(LoadOptions {
         method,
         advice: args.load_advice.unwrap_or_default(),
         huge_pages: args.huge_pages,
-    })
+    }))
 }
 
 /// The kernel set that `--backend` names.

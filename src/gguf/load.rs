@@ -109,6 +109,28 @@ pub struct LoadOptions {
     pub huge_pages: bool,
 }
 
+impl LoadOptions {
+    /// What is best for a file of `bytes` where `available` bytes of memory are free, as far as was measured
+    /// (`docs/src/engine.md`): a copy in huge pages for all but small files, which start quicker mapped, and large ones, of
+    /// which a copy takes seconds and memory that others may need.
+    pub fn automatic(bytes: u64, available: Option<u64>) -> Self {
+        let fits = available.is_some_and(|a| bytes <= a / 4);
+        if !(COPY_FROM..=COPY_UP_TO).contains(&bytes) || !fits {
+            return Self::default();
+        }
+        Self {
+            method: LoadMethod::Read,
+            huge_pages: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// Smallest file that [`LoadOptions::automatic`] copies, bytes.
+const COPY_FROM: u64 = 128 << 20;
+/// Largest, bytes.
+const COPY_UP_TO: u64 = 4 << 30;
+
 impl fmt::Display for LoadOptions {
     /// `mmap, willneed` or `read, huge pages`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,6 +155,16 @@ pub struct LoadOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_between_are_copied_where_memory_is_free() {
+        let copied =
+            |bytes, available| LoadOptions::automatic(bytes, available).method == LoadMethod::Read;
+        let free = Some(64 << 30);
+        assert!(!copied(COPY_FROM - 1, free) && copied(COPY_FROM, free));
+        assert!(copied(COPY_UP_TO, free) && !copied(COPY_UP_TO + 1, free));
+        assert!(!copied(COPY_FROM, Some(COPY_FROM * 4 - 4)) && !copied(COPY_FROM, None));
+    }
 
     #[test]
     fn names_are_read_back_and_others_refused() {

@@ -3,7 +3,7 @@
 use crate::engine::Config;
 use crate::gguf::{Gguf, GgufError, LoadOptions, LoadOutcome};
 use crate::model::{Model, ModelError};
-use crate::profiler::os::{FaultCounter, Faults};
+use crate::profiler::os::{FaultCounter, Faults, memory_available_bytes};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,26 +96,31 @@ pub fn open(source: &Source) -> Result<Gguf, GgufError> {
     }
 }
 
+/// How to load a file that nothing else was said about.
+pub fn automatic(gguf: &Gguf) -> LoadOptions {
+    LoadOptions::automatic(gguf.file_bytes(), memory_available_bytes())
+}
+
 impl Loaded {
     /// Opens a model.
     ///
     /// # Errors
     /// See [`LoadError`]; each is one line that names the file.
     pub fn open(source: Source) -> Result<Self, LoadError> {
-        Self::open_with(source, LoadOptions::default())
+        Self::open_with(source, Some(LoadOptions::default()))
     }
 
-    /// Opens a model whose bytes come into memory as `options` says.
+    /// Opens a model whose bytes come into memory as `options` says, or as [`automatic`] does.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_with(source: Source, options: LoadOptions) -> Result<Self, LoadError> {
+    pub fn open_with(source: Source, options: Option<LoadOptions>) -> Result<Self, LoadError> {
         let counter = FaultCounter::open();
         let faults = || counter.as_ref().and_then(FaultCounter::read);
         let (before, began) = (faults(), Instant::now());
         let mut gguf = open(&source)?;
         // Before the vocabulary is built: the disk reads weights meanwhile.
-        let outcome = gguf.load(options)?;
+        let outcome = gguf.load(options.unwrap_or_else(|| automatic(&gguf)))?;
         let source_name = source.to_string();
         let tokenizer = Tokenizer::from_gguf(&gguf).map_err(|error| LoadError::Tokenizer {
             source_name: source_name.clone(),

@@ -35,14 +35,14 @@ pub(super) struct Start {
 /// A file that cannot be read or run. A vocabulary that cannot be read is none: tests need no text.
 pub(super) fn start(
     source: &Source,
-    options: LoadOptions,
+    options: Option<LoadOptions>,
     config: impl FnOnce(&Model) -> Config,
 ) -> anyhow::Result<(Arc<Model>, Start, Vec<String>)> {
     let counter = FaultCounter::open();
     let read = || counter.as_ref().and_then(FaultCounter::read);
     let (before, began) = (read(), Instant::now());
     let mut gguf = load::open(source)?;
-    let outcome = gguf.load(options)?;
+    let outcome = gguf.load(options.unwrap_or_else(|| load::automatic(&gguf)))?;
     let tokenizer = Tokenizer::from_gguf(&gguf).ok();
     let model = Model::new(Arc::new(gguf)).map_err(|e| anyhow::anyhow!("{source}: {e}"))?;
     let model = Arc::new(model);
