@@ -4,6 +4,7 @@ use super::ModelError;
 use super::arch::{
     ARCHITECTURES, Architecture, Blocks, Gating, LogitScale, NormKind, RopeLayers, Routing,
 };
+use super::keys::Keys;
 use crate::gguf::{Gguf, Value};
 
 /// Position scaling of the rotary embedding.
@@ -125,71 +126,6 @@ const MAX_LAYERS: usize = 1024;
 const MAX_EXPERTS: usize = 1024;
 /// The largest width, head count or feed-forward size a file may claim.
 const MAX_WIDTH: usize = 1 << 20;
-
-struct Keys<'a> {
-    gguf: &'a Gguf,
-    arch: &'a str,
-}
-
-impl Keys<'_> {
-    fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.arch)
-    }
-
-    fn size(&self, name: &str, max: usize) -> Result<Option<usize>, ModelError> {
-        let key = self.key(name);
-        let Some(v) = self.gguf.u64(&key)? else {
-            return Ok(None);
-        };
-        match usize::try_from(v) {
-            Ok(n) if (1..=max).contains(&n) => Ok(Some(n)),
-            _ => Err(ModelError::BadValue {
-                key,
-                value: v.to_string(),
-                expected: format!("1 to {max}"),
-            }),
-        }
-    }
-
-    fn required(&self, name: &str, max: usize) -> Result<usize, ModelError> {
-        self.size(name, max)?.ok_or_else(|| ModelError::MissingKey {
-            key: self.key(name),
-        })
-    }
-
-    /// A size that some files give per layer; equal in every layer, or refused.
-    fn uniform(&self, name: &str, max: usize) -> Result<Option<usize>, ModelError> {
-        let key = self.key(name);
-        match self.gguf.get(&key) {
-            Some(Value::Array(_)) => {}
-            _ => return self.size(name, max),
-        }
-        let values = self.gguf.u32s(&key)?.unwrap_or_default();
-        match values.first() {
-            Some(&first)
-                if values.iter().all(|&v| v == first) && (1..=max).contains(&(first as usize)) =>
-            {
-                Ok(Some(first as usize))
-            }
-            _ => Err(ModelError::Unsupported {
-                what: format!("{key} that differs between layers"),
-            }),
-        }
-    }
-
-    fn float(&self, name: &str) -> Result<Option<f64>, ModelError> {
-        let key = self.key(name);
-        match self.gguf.f32(&key)? {
-            None => Ok(None),
-            Some(v) if v.is_finite() && v > 0.0 => Ok(Some(f64::from(v))),
-            Some(v) => Err(ModelError::BadValue {
-                key,
-                value: v.to_string(),
-                expected: "a positive finite number".into(),
-            }),
-        }
-    }
-}
 
 impl Hparams {
     /// Reads and checks the hyperparameters.

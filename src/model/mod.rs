@@ -4,6 +4,7 @@ pub mod arch;
 pub mod brick;
 mod hparams;
 mod info;
+mod keys;
 mod layout;
 mod plan;
 mod rope;
