@@ -165,7 +165,12 @@ impl Gguf {
 
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        self.tensors.get(*self.tensor_index.get(name)?)
+        self.tensors.get(self.tensor_place(name)?)
+    }
+
+    /// The place of the tensor of this name in [`Self::tensors`].
+    pub fn tensor_place(&self, name: &str) -> Option<usize> {
+        self.tensor_index.get(name).copied()
     }
 
     /// The tensor's bytes, exactly `tensor.bytes` of them. A row of another file's table gives no or unrelated bytes.

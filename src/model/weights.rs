@@ -57,14 +57,14 @@ impl<'a> Weights<'a> {
     }
 
     fn find(&self, name: &str) -> Option<(usize, &'a TensorInfo)> {
-        let t = self.gguf.tensor(name)?;
-        let i = self
-            .gguf
-            .tensors()
-            .iter()
-            .position(|o| std::ptr::eq(o, t))?;
+        let i = self.gguf.tensor_place(name)?;
         self.used.borrow_mut()[i] = true;
-        Some((i, t))
+        Some((i, &self.gguf.tensors()[i]))
+    }
+
+    fn required(&self, name: &str) -> Result<(usize, &'a TensorInfo), ModelError> {
+        self.find(name)
+            .ok_or_else(|| ModelError::MissingTensor { name: name.into() })
     }
 
     /// A tensor that nothing looked for would be left out of the mathematics: llama.cpp refuses such files too.
@@ -117,13 +117,11 @@ impl<'a> Weights<'a> {
                 })
                 .collect();
         }
-        let (_, t) = self
-            .find(&together)
-            .ok_or_else(|| ModelError::MissingTensor {
-                name: together.clone(),
-            })?;
-        let each = rows.or(t.dims.get(1).map(|&r| r as usize)).unwrap_or(0);
-        let all = self.rows(&together, k, &[each, n])?;
+        let found = self.required(&together)?;
+        let each = rows
+            .or(found.1.dims.get(1).map(|&r| r as usize))
+            .unwrap_or(0);
+        let all = Self::rows(found, k, &[each, n])?;
         Ok((0..n).map(|e| all.part(e * each, each)).collect())
     }
 
@@ -160,18 +158,17 @@ impl<'a> Weights<'a> {
 
     /// A matrix of `rows` x `k`; `None` takes any number of rows.
     pub fn matrix(&self, name: &str, k: usize, rows: Option<usize>) -> Result<Matrix, ModelError> {
-        let (_, t) = self
-            .find(name)
-            .ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
-        let any = t.dims.get(1).map_or(0, |&r| r as usize);
-        self.rows(name, k, &[rows.unwrap_or(any)])
+        let found = self.required(name)?;
+        let any = found.1.dims.get(1).map_or(0, |&r| r as usize);
+        Self::rows(found, k, &[rows.unwrap_or(any)])
     }
 
     /// A tensor of `outer` rows of `k` elements, as one matrix of all its rows.
-    fn rows(&self, name: &str, k: usize, outer: &[usize]) -> Result<Matrix, ModelError> {
-        let (tensor, t) = self
-            .find(name)
-            .ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
+    fn rows(
+        (tensor, t): (usize, &TensorInfo),
+        k: usize,
+        outer: &[usize],
+    ) -> Result<Matrix, ModelError> {
         let expected: Vec<usize> = std::iter::once(k).chain(outer.iter().copied()).collect();
         let error = || Self::shape_error(t, &expected);
         let shape_ok = t.dims.len() == expected.len()
@@ -181,7 +178,7 @@ impl<'a> Weights<'a> {
         }
         if !quant::is_supported(t.ty) {
             return Err(ModelError::UnsupportedType {
-                name: name.into(),
+                name: t.name.clone(),
                 ty: t.ty.to_string(),
                 supported: quant::supported()
                     .iter()
@@ -209,9 +206,7 @@ impl<'a> Weights<'a> {
 
     /// A vector of `n` floats.
     pub fn vector(&self, name: &str, n: usize) -> Result<Vector, ModelError> {
-        let (_, t) = self
-            .find(name)
-            .ok_or_else(|| ModelError::MissingTensor { name: name.into() })?;
+        let (_, t) = self.required(name)?;
         if t.dims.iter().product::<u64>() != n as u64 || t.dims[0] != n as u64 {
             return Err(Self::shape_error(t, &[n]));
         }

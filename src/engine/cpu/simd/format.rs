@@ -89,6 +89,13 @@ pub(super) unsafe fn sum8(v: __m256) -> f32 {
     }
 }
 
+/// The dot product that two running sums and one of minimums make.
+#[inline(always)]
+pub(super) unsafe fn total(acc: [__m256; 2], mins: __m256) -> f32 {
+    // SAFETY: AVX2 by the caller.
+    unsafe { sum8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), mins)) }
+}
+
 /// Eight scales in memory, each to be broadcast to a whole vector by [`Splats::at`].
 ///
 /// On AVX2 machines a broadcast load costs no shuffle, and shuffles are what these loops run out of.

@@ -1,6 +1,6 @@
 //! The 256-element formats: the k-quants.
 
-use super::format::{Format, Splats, each8, half, load128, load256, sum8};
+use super::format::{Format, Splats, each8, half, load128, load256, total};
 use super::legacy::product;
 use crate::engine::cpu::acts::Column;
 use std::arch::x86_64::*;
@@ -45,7 +45,7 @@ pub(super) unsafe fn dot_by32<F: By32, const C: usize>(
             }
         });
     }
-    std::array::from_fn(|c| sum8(_mm256_add_ps(_mm256_add_ps(acc[c][0], acc[c][1]), mins[c])))
+    std::array::from_fn(|c| total(acc[c], mins[c]))
 }
 
 #[inline(always)]
@@ -87,7 +87,7 @@ pub(super) unsafe fn dot_by16<F: By16, const C: usize>(
             }
         }
     }
-    std::array::from_fn(|c| sum8(_mm256_add_ps(_mm256_add_ps(acc[c][0], acc[c][1]), mins[c])))
+    std::array::from_fn(|c| total(acc[c], mins[c]))
 }
 
 /// Scales as 16-bit lanes, even ones in the low half and odd ones in the high half.

@@ -1,6 +1,6 @@
 //! The 32-element formats, and the 4-bit non-linear ones.
 
-use super::format::{Format, Splats, each8, half, load128, load256, sum8};
+use super::format::{Format, Splats, each8, half, load128, load256, total};
 use super::kquants::{By32, dot_by32, format, store_by32};
 use crate::engine::cpu::acts::Column;
 use crate::quant::{IQ4_VALUES, MXFP4_VALUES, mxfp4_half_scale};
@@ -98,7 +98,7 @@ unsafe fn dot_blocks<F: Block, const C: usize>(w: *const u8, x: [Column; C], k: 
     }
     std::array::from_fn(|c| {
         let s = &sums[c];
-        rest[c] + sum8(_mm256_add_ps(_mm256_add_ps(s.acc[0], s.acc[1]), s.mins))
+        rest[c] + total(s.acc, s.mins)
     })
 }
 
