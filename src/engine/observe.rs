@@ -2,12 +2,15 @@
 
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Layer of bricks outside layers (embedding, output head, sampling).
 pub const NO_LAYER: u16 = u16::MAX;
 
 /// What a step is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum StepKind {
     /// One token.
     Decode,

@@ -113,6 +113,7 @@ pub fn critical_path(rows: &[BrickRow], roof: Roof) -> Option<CriticalPath> {
     let node = |row: &&BrickRow| CriticalNode {
         id: row.id,
         us: row.us_per_step,
+        slack_us: 0.0,
         share: row.us_per_step / length_us,
         gbps: achieved_gbps(row),
         intensity: (row.bytes_per_step > 0)
@@ -276,6 +277,9 @@ pub(crate) mod tests {
             bytes_per_step: bytes,
             flops_per_step: flops,
             share: 0.0,
+            step_stddev_us: None,
+            history_us: Vec::new(),
+            cycles_per_call: None,
         }
     }
 

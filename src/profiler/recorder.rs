@@ -96,12 +96,16 @@ impl StepRecord {
             start_us: self.clock.us(e.start),
             work_us: self.clock.us(e.work_ticks),
             sync_us: self.clock.us(e.sync_ticks),
+            brick: None,
+            barrier: false,
         };
         StepTrace {
+            kind: self.kind,
             position: self.position,
             tokens: self.tokens,
             wall_us: self.clock.us(wall),
             events: self.events.iter().map(event).collect(),
+            threads: Vec::new(),
         }
     }
 }

@@ -132,6 +132,9 @@ impl BrickStats {
             bytes_per_step: per_step(self.work.bytes),
             flops_per_step: per_step(self.work.flops),
             share: if all_ns > 0.0 { total / all_ns } else { 0.0 },
+            step_stddev_us: None,
+            history_us: Vec::new(),
+            cycles_per_call: None,
         }
     }
 }

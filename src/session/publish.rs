@@ -2,7 +2,9 @@
 
 use super::load::{Loaded, Source};
 use super::run::{Options, Session};
-use super::snapshot::{EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Phases, Snapshot};
+use super::snapshot::{
+    EngineInfo, Latency, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling, Roofline, Snapshot,
+};
 use crate::engine::StepKind;
 use crate::engine::cpu::KernelSet;
 use crate::model::{quantisation_name, weight_bytes_per_token};
@@ -85,7 +87,15 @@ impl Session {
             prefill_bricks: self.stats.rows(StepKind::Prefill),
             layers: self.stats.layer_rows(),
             last_step: self.engine.observer().trace(),
+            heat: Vec::new(),
+            kernels: Arc::default(),
             critical_path: critical_path(&bricks, roof),
+            roofline: Roofline::default(),
+            latency: Latency::default(),
+            token_times: Vec::new(),
+            anomalies: Vec::new(),
+            counters: None,
+            profiling: Profiling::default(),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),
             tokens: self.tokens.iter().cloned().collect(),

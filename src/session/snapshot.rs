@@ -5,8 +5,10 @@
 pub use crate::engine::config::EngineInfo;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
-    BrickRow, CriticalNode, CriticalPath, LayerRow, MachineInfo, MemoryInfo, Phases, Rates,
-    StepEvent, StepTrace,
+    Anomaly, AsyncTask, BrickCounters, BrickRow, Cause, Counters, CriticalNode, CriticalPath,
+    HeatRow, KernelInfo, Latency, LatencyBucket, LayerRow, MachineInfo, MemoryInfo, Peak, PeakKind,
+    Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support, SystemFigures,
+    ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
@@ -42,8 +44,32 @@ pub struct Snapshot {
     pub layers: Vec<LayerRow>,
     /// The last step, brick by brick, in execution order (the timeline and the step-layer cursor).
     pub last_step: Option<StepTrace>,
+    /// Layer by brick: times of decode steps.
+    #[serde(default)]
+    pub heat: Vec<HeatRow>,
+    /// The kernels of the model's plan, in its order.
+    #[serde(default)]
+    pub kernels: Arc<Vec<KernelInfo>>,
     /// What bounds a decode step.
     pub critical_path: Option<CriticalPath>,
+    /// Roofs of the machine and the bricks under them.
+    #[serde(default)]
+    pub roofline: Roofline,
+    /// Times of decode steps.
+    #[serde(default)]
+    pub latency: Latency,
+    /// The newest decoded tokens, oldest first, at most 512.
+    #[serde(default)]
+    pub token_times: Vec<TokenTime>,
+    /// Tokens that took longer than their neighbours, oldest first, at most 64.
+    #[serde(default)]
+    pub anomalies: Vec<Anomaly>,
+    /// What the processor and the system count; `None` with modelled time.
+    #[serde(default)]
+    pub counters: Option<Counters>,
+    /// How profiling is done and what it costs.
+    #[serde(default)]
+    pub profiling: Profiling,
     /// Memory and operating-system counters.
     pub memory: MemoryInfo,
     /// The prompt of the run.

@@ -59,6 +59,11 @@ fn rows(tokens: u64, scale: f64) -> Vec<BrickRow> {
                 bytes_per_step: bytes * calls,
                 flops_per_step: elements * calls * 2 * 576,
                 share: us * calls as f64 / (total * scale),
+                step_stddev_us: Some(us * calls as f64 * 0.03),
+                history_us: (0..32)
+                    .map(|i| us * calls as f64 * (1.0 + 0.05 * (f64::from(i) * 0.6).sin()))
+                    .collect(),
+                cycles_per_call: Some(us * 2_700.0),
             }
         })
         .collect()
@@ -86,6 +91,7 @@ fn critical_path() -> CriticalPath {
     let node = |id, us: f64, gbps, bound: &str| CriticalNode {
         id,
         us,
+        slack_us: us * 0.02,
         share: us / 7_200.0,
         gbps,
         intensity: gbps.map(|_| 3.6),
@@ -127,6 +133,286 @@ fn recommendations() -> Vec<Recommendation> {
             status: RecommendationStatus::Open,
         },
     ]
+}
+
+/// Bricks of the plan in the order they run: brick and layer.
+fn plan() -> Vec<(B, Option<u32>)> {
+    let inside = |b: B| !matches!(b, B::Embed | B::FinalNorm | B::LmHead);
+    let bricks = || BRICKS.iter().map(|b| b.0).filter(|b| *b < B::Sample);
+    let mut plan = vec![(B::Embed, None)];
+    for layer in 0..30 {
+        plan.extend(bricks().filter(|b| inside(*b)).map(|b| (b, Some(layer))));
+    }
+    plan.extend([(B::FinalNorm, None), (B::LmHead, None)]);
+    plan
+}
+
+fn has_barrier(id: B) -> bool {
+    BRICKS.iter().any(|b| b.0 == id && b.1 > 3.0) || id == B::KvWrite
+}
+
+fn kernels() -> Vec<KernelInfo> {
+    let info = |(id, layer): (B, Option<u32>)| {
+        let mat = BRICKS
+            .iter()
+            .find(|b| b.0 == id)
+            .is_some_and(|b| b.4 > 60_000)
+            && id != B::Attention;
+        KernelInfo {
+            id,
+            layer,
+            name: if mat { "q4_1_dot" } else { "f32" }.into(),
+            variant: "avx2".into(),
+            source: "src/engine/cpu/simd/legacy.rs".into(),
+            source_hash: "cbf29ce484222325".into(),
+            rows: mat.then_some(576),
+            columns: mat.then_some(576),
+            tile_rows: mat.then_some(16),
+        }
+    };
+    plan().into_iter().map(info).collect()
+}
+
+/// A step on two threads; the second is a little faster and waits.
+fn step() -> StepTrace {
+    let mut at = 40.0;
+    let mut events = Vec::new();
+    let mut spans = [Vec::new(), Vec::new()];
+    let mut steps: Vec<_> = plan()
+        .into_iter()
+        .enumerate()
+        .map(|(i, p)| (Some(i as u32), p))
+        .collect();
+    steps.push((None, (B::Sample, None)));
+    for (event, (brick, (id, layer))) in steps.into_iter().enumerate() {
+        let us = BRICKS.iter().find(|b| b.0 == id).map_or(1.0, |b| b.1);
+        let barrier = has_barrier(id);
+        let wait = if barrier { 1.2 } else { 0.0 };
+        events.push(StepEvent {
+            id,
+            layer,
+            start_us: at,
+            work_us: us,
+            sync_us: wait,
+            brick,
+            barrier,
+        });
+        for (thread, spans) in spans.iter_mut().enumerate() {
+            if thread > 0 && brick.is_none() {
+                continue;
+            }
+            let work = if thread == 0 { us } else { us * 0.96 };
+            spans.push(ThreadSpan {
+                event: event as u32,
+                start_us: at,
+                work_us: work,
+                wait_us: if barrier { us + wait - work } else { 0.0 },
+                core: Some(thread as u32),
+                pieces: 4,
+                stolen: u32::from(thread == 0 && layer == Some(3)),
+                slack_us: us - work,
+            });
+        }
+        at += us + wait;
+    }
+    let wall_us = at + 12.0;
+    let threads = spans
+        .into_iter()
+        .enumerate()
+        .map(|(thread, spans)| {
+            let (work_us, wait_us) = spans
+                .iter()
+                .fold((0.0, 0.0), |(w, s), x| (w + x.work_us, s + x.wait_us));
+            ThreadTrace {
+                thread: thread as u32,
+                work_us,
+                wait_us,
+                idle_us: wall_us - work_us - wait_us,
+                pieces: spans.iter().map(|s| s.pieces).sum(),
+                stolen: spans.iter().map(|s| s.stolen).sum(),
+                migrations: thread as u32,
+                spans,
+            }
+        })
+        .collect();
+    StepTrace {
+        kind: crate::engine::StepKind::Decode,
+        position: 125,
+        tokens: 1,
+        wall_us,
+        events,
+        threads,
+    }
+}
+
+fn heat() -> Vec<HeatRow> {
+    let row = |&(id, us, calls, ..): &(B, f64, u64, u64, u64)| HeatRow {
+        id,
+        us: (0..30)
+            .map(|l| us * (1.0 + 0.1 * (f64::from(l) * 0.7).sin()) + f64::from(l == 17) * us)
+            .map(Some)
+            .take(if calls >= 30 { 30 } else { 0 })
+            .collect(),
+    };
+    BRICKS.iter().filter(|b| b.2 == 30).map(row).collect()
+}
+
+fn roofline() -> Roofline {
+    let peak = |kind, isa: &str, threads, value| Peak {
+        kind,
+        isa: isa.into(),
+        threads,
+        value,
+        in_use: threads == 2 && isa != "avx512" && isa != "scalar",
+    };
+    use PeakKind as K;
+    let point = |id, intensity: f64, gflops: f64, compute, bound: &str| {
+        let roof = (intensity * 18.1).min(if compute == K::Int8 { 310.0 } else { 82.0 });
+        RoofPoint {
+            id,
+            intensity,
+            gflops,
+            gbps: gflops / intensity,
+            roof_gflops: roof,
+            of_roof: gflops / roof,
+            compute,
+            bound: bound.into(),
+        }
+    };
+    Roofline {
+        peaks: vec![
+            peak(K::Memory, "", 1, 9.8),
+            peak(K::Memory, "", 2, 18.1),
+            peak(K::Fp32, "scalar", 1, 5.1),
+            peak(K::Fp32, "avx2", 1, 41.0),
+            peak(K::Fp32, "avx2", 2, 82.0),
+            peak(K::Int8, "avx2", 1, 155.0),
+            peak(K::Int8, "avx2", 2, 310.0),
+        ],
+        points: vec![
+            point(B::LmHead, 3.6, 57.2, K::Int8, "memory"),
+            point(B::DownProj, 3.2, 45.8, K::Int8, "memory"),
+            point(B::UpProj, 3.2, 47.4, K::Int8, "memory"),
+            point(B::GateProj, 3.2, 47.7, K::Int8, "memory"),
+            point(B::OProj, 3.1, 45.6, K::Int8, "memory"),
+            point(B::QProj, 3.1, 46.2, K::Int8, "memory"),
+            point(B::Attention, 0.9, 22.2, K::Fp32, "cache"),
+            point(B::Activation, 0.4, 3.8, K::Fp32, "overhead"),
+        ],
+        reading: "LmHead is at 88% of the memory roof: only fewer bytes help.".into(),
+    }
+}
+
+fn latency() -> Latency {
+    let bucket = |i: i32, count| LatencyBucket {
+        from_us: 6_600.0 + 200.0 * f64::from(i),
+        to_us: 6_800.0 + 200.0 * f64::from(i),
+        count,
+    };
+    Latency {
+        count: 120,
+        mean_us: Some(7_204.0),
+        stddev_us: Some(310.0),
+        min_us: Some(6_712.0),
+        p50_us: Some(7_150.0),
+        p90_us: Some(7_480.0),
+        p99_us: Some(9_310.0),
+        max_us: Some(9_702.0),
+        buckets: [
+            (0, 3),
+            (1, 14),
+            (2, 49),
+            (3, 31),
+            (4, 12),
+            (5, 7),
+            (8, 2),
+            (15, 2),
+        ]
+        .map(|(i, n)| bucket(i, n))
+        .to_vec(),
+    }
+}
+
+fn token_times(tokens: usize) -> Vec<TokenTime> {
+    let token = |i: usize| TokenTime {
+        position: 6 + i as u32,
+        us: if i % 41 == 40 {
+            9_702.0
+        } else {
+            7_100.0 + ((i * 53) % 400) as f64
+        },
+        minor_faults: Some(u32::from(i.is_multiple_of(16))),
+        major_faults: Some(0),
+        preempted: Some(u32::from(i % 41 == 40)),
+        migrations: Some(0),
+        slow: i % 41 == 40,
+    };
+    (0..tokens.min(512)).map(token).collect()
+}
+
+fn anomalies(tokens: usize) -> Vec<Anomaly> {
+    let anomaly = |i: usize| {
+        Anomaly {
+        position: 6 + i as u32,
+        us: 9_702.0,
+        expected_us: 7_290.0,
+        brick: Some(B::LmHead),
+        excess_us: 2_310.0,
+        cause: Cause::Preempted,
+        says: "9.7 ms instead of 7.3 ms: LmHead took 2.3 ms more while the scheduler took the CPU away once".into(),
+        by_rule: true,
+        by_clusters: i % 82 == 40,
+    }
+    };
+    (0..tokens).filter(|i| i % 41 == 40).map(anomaly).collect()
+}
+
+fn counters() -> Counters {
+    let thread = |thread: u32| ThreadCounters {
+        thread,
+        core: Some(thread),
+        cpu_ms: Some(861.2 - 40.0 * f64::from(thread)),
+        page_faults: Some(12),
+        context_switches: Some(43),
+        migrations: Some(u64::from(thread)),
+        ..ThreadCounters::default()
+    };
+    Counters {
+        hardware: Support::Unavailable {
+            why:
+                "the kernel has no hardware counters here (ENOENT): a virtual machine without a PMU"
+                    .into(),
+            remedy:
+                "run on the host, or give the virtual machine a PMU (for QEMU: -cpu host,pmu=on)"
+                    .into(),
+        },
+        software: Support::Available,
+        threads: vec![thread(0), thread(1)],
+        bricks: Vec::new(),
+        system: SystemFigures {
+            tsc_mhz: Some(2_700.0),
+            steal_share: Some(0.012),
+            busy_share: Some(0.96),
+            load_1m: Some(1.7),
+            huge_page_mode: Some("madvise".into()),
+            throughput_drop: Some(0.004),
+            warnings: vec!["the hypervisor took 1.2% of the CPU time".into()],
+            ..SystemFigures::default()
+        },
+        reading:
+            "No hardware counters here; the threads were on a CPU 98% of the time and moved once."
+                .into(),
+    }
+}
+
+fn profiling() -> Profiling {
+    Profiling {
+        mode: "deferred".into(),
+        says: "every brick has its own two stamps on every thread; no barriers are added".into(),
+        stamps_per_step: 2_040,
+        stamp_ns: Some(12.4),
+        stamp_share: Some(0.0018),
+    }
 }
 
 /// A decode run with `tokens` tokens generated.
@@ -197,8 +483,16 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         bricks: rows(tokens as u64, 1.0),
         prefill_bricks: rows(1, 3.0),
         layers: layers(),
-        last_step: None,
+        last_step: Some(step()),
+        heat: heat(),
+        kernels: Arc::new(kernels()),
         critical_path: Some(critical_path()),
+        roofline: roofline(),
+        latency: latency(),
+        token_times: token_times(tokens),
+        anomalies: anomalies(tokens),
+        counters: Some(counters()),
+        profiling: profiling(),
         memory: MemoryInfo {
             rss_bytes: Some(158_000_000),
             peak_rss_bytes: Some(171_000_000),
@@ -233,6 +527,13 @@ pub(crate) fn starting() -> Snapshot {
         prefill_bricks: Vec::new(),
         layers: Vec::new(),
         critical_path: None,
+        last_step: None,
+        heat: Vec::new(),
+        roofline: Roofline::default(),
+        latency: Latency::default(),
+        token_times: Vec::new(),
+        anomalies: Vec::new(),
+        counters: None,
         recommendations: Vec::new(),
         ..decode(0)
     }

@@ -33,8 +33,10 @@ pub enum Action {
     Back,
     /// Move the cursor or scroll by this many rows.
     Move(i16),
-    /// Move sideways (layer cursor).
+    /// Move sideways: the layer cursor, the timeline, folding of the tree.
     MoveSide(i16),
+    /// Magnify (1) or shrink (-1) what the focused panel draws to scale.
+    Magnify(i16),
     /// One page up (-1) or down (1).
     Page(i16),
     /// First row.
@@ -320,11 +322,10 @@ impl Default for Keymap {
                 "focus the previous panel",
             ),
         ];
-        for (i, panel) in super::state::Panel::ALL.iter().enumerate() {
-            let digit = char::from_digit(i as u32 + 1, 10).unwrap_or('1');
+        for panel in super::state::Panel::ALL {
             bindings.push(bind(
-                A::Focus(i as u8),
-                &[ch(digit)],
+                A::Focus(panel.index() as u8),
+                &[ch(panel.key())],
                 None,
                 G::Panels,
                 panel.help(),

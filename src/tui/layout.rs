@@ -229,7 +229,7 @@ mod tests {
     proptest! {
         #[test]
         fn areas_lie_inside_and_apart_and_show_the_focus(
-            w in 0u16..250, h in 0u16..80, focus in 0usize..6, zoomed: bool, brick_rows in 0u16..30,
+            w in 0u16..250, h in 0u16..80, focus in 0usize..12, zoomed: bool, brick_rows in 0u16..30,
         ) {
             let area = Rect::new(0, 0, w, h);
             let focus = Panel::ALL[focus];

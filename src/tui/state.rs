@@ -10,12 +10,12 @@ use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snap
 use ratatui::layout::Rect;
 use std::sync::Arc;
 
-/// The panels, numbered from 1 in this order.
+/// The panels, in the order of their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Panel {
     /// Time per brick.
     Bricks,
-    /// Time per layer.
+    /// Time per layer, or layer by brick.
     Layers,
     /// Prompt and generated text.
     Text,
@@ -25,17 +25,35 @@ pub enum Panel {
     Advice,
     /// Memory and page faults.
     Memory,
+    /// The last step thread by thread, and the newest tokens.
+    Timeline,
+    /// Roofs of the machine and the bricks under them.
+    Roofline,
+    /// What the processor and the system count.
+    Counters,
+    /// Times of tokens.
+    Latency,
+    /// The execution tree of a step.
+    Tree,
+    /// The dashboard's own event loop.
+    Debug,
 }
 
 impl Panel {
-    /// All panels, in order of their numbers and of Tab.
-    pub const ALL: [Panel; 6] = [
+    /// All panels, in the order of their keys and of Tab.
+    pub const ALL: [Panel; 12] = [
         Panel::Bricks,
         Panel::Layers,
         Panel::Text,
         Panel::Path,
         Panel::Advice,
         Panel::Memory,
+        Panel::Timeline,
+        Panel::Roofline,
+        Panel::Counters,
+        Panel::Latency,
+        Panel::Tree,
+        Panel::Debug,
     ];
 
     /// Title of the panel.
@@ -47,6 +65,12 @@ impl Panel {
             Self::Path => "critical path",
             Self::Advice => "recommendations",
             Self::Memory => "memory",
+            Self::Timeline => "timeline",
+            Self::Roofline => "roofline",
+            Self::Counters => "counters",
+            Self::Latency => "token latency",
+            Self::Tree => "execution tree",
+            Self::Debug => "cbtop itself",
         }
     }
 
@@ -55,6 +79,9 @@ impl Panel {
         match self {
             Self::Path => "path",
             Self::Advice => "advice",
+            Self::Latency => "latency",
+            Self::Tree => "tree",
+            Self::Debug => "debug",
             other => other.title(),
         }
     }
@@ -68,15 +95,36 @@ impl Panel {
             Self::Path => "critical path: what bounds a step",
             Self::Advice => "recommendations: what to change",
             Self::Memory => "memory, page faults, switches",
+            Self::Timeline => "timeline: a step thread by thread",
+            Self::Roofline => "roofline: how near the machine's limits",
+            Self::Counters => "counters of processor and system",
+            Self::Latency => "token latency: histogram, percentiles",
+            Self::Tree => "execution tree of a step",
+            Self::Debug => "cbtop itself: its event loop and cost",
         }
     }
 
-    /// Its number, from 1.
-    pub fn number(self) -> usize {
-        Self::ALL
-            .iter()
-            .position(|p| *p == self)
-            .map_or(0, |i| i + 1)
+    /// The key that focuses it.
+    pub fn key(self) -> char {
+        match self {
+            Self::Bricks => '1',
+            Self::Layers => '2',
+            Self::Text => '3',
+            Self::Path => '4',
+            Self::Advice => '5',
+            Self::Memory => '6',
+            Self::Timeline => '7',
+            Self::Roofline => '8',
+            Self::Counters => '9',
+            Self::Latency => '0',
+            Self::Tree => 't',
+            Self::Debug => 'D',
+        }
+    }
+
+    /// Its place in [`Self::ALL`], from 0.
+    pub fn index(self) -> usize {
+        self as usize
     }
 }
 

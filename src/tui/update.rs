@@ -137,7 +137,16 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             }
         }
         Action::Move(by) => move_cursor(app, by.into()),
-        Action::MoveSide(by) => move_layer(app, by.into()),
+        Action::MoveSide(by) => match app.focus {
+            Panel::Timeline => panels::timeline::pan(app, by.into()),
+            Panel::Tree => panels::tree::fold(app, by < 0),
+            _ => move_layer(app, by.into()),
+        },
+        Action::Magnify(by) => {
+            if app.focus == Panel::Timeline {
+                panels::timeline::magnify(app, by.into());
+            }
+        }
         Action::Page(by) => {
             let rows = app
                 .layout()
@@ -193,7 +202,7 @@ fn apply(app: &mut App) -> Vec<Command> {
 }
 
 fn focus_by(app: &mut App, by: usize) {
-    let at = (app.focus.number() + Panel::ALL.len() - 1 + by) % Panel::ALL.len();
+    let at = (app.focus.index() + by) % Panel::ALL.len();
     app.focus = Panel::ALL.get(at).copied().unwrap_or(Panel::Bricks);
 }
 
@@ -229,7 +238,11 @@ fn move_cursor(app: &mut App, by: i64) {
         Panel::Advice => {
             app.advice_cursor = moved(app.advice_cursor, by, app.snapshot().recommendations.len())
         }
-        Panel::Memory => {}
+        Panel::Timeline => panels::timeline::move_cursor(app, by),
+        Panel::Roofline => panels::roofline::move_cursor(app, by),
+        Panel::Counters => panels::counters::move_cursor(app, by),
+        Panel::Tree => panels::tree::move_cursor(app, by),
+        Panel::Memory | Panel::Latency | Panel::Debug => {}
     }
 }
 
@@ -311,6 +324,14 @@ fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
                 app.advice_cursor = index;
             }
         }
-        Panel::Text | Panel::Path | Panel::Memory => {}
+        Panel::Timeline => panels::timeline::click(app, area, at),
+        Panel::Tree => panels::tree::click(app, area, at),
+        Panel::Roofline => panels::roofline::click(app, area, at),
+        Panel::Text
+        | Panel::Path
+        | Panel::Memory
+        | Panel::Counters
+        | Panel::Latency
+        | Panel::Debug => {}
     }
 }

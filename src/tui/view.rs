@@ -26,6 +26,12 @@ pub fn view(app: &App, frame: &mut Frame) {
             Panel::Path => panels::path::render(app, area, buf),
             Panel::Advice => panels::advice::render(app, area, buf),
             Panel::Memory => panels::memory::render(app, area, buf),
+            Panel::Timeline => panels::timeline::render(app, area, buf),
+            Panel::Roofline => panels::roofline::render(app, area, buf),
+            Panel::Counters => panels::counters::render(app, area, buf),
+            Panel::Latency => panels::latency::render(app, area, buf),
+            Panel::Tree => panels::tree::render(app, area, buf),
+            Panel::Debug => panels::debug::render(app, area, buf),
         }
     }
     if layout.mode != Mode::Tiny {

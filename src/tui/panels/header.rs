@@ -55,7 +55,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         };
         let line = Line::from(vec![
             Span::styled(mark, theme.accent),
-            Span::styled(format!("{} ", panel.number()), theme.accent),
+            Span::styled(format!("{} ", panel.key()), theme.accent),
             Span::styled(format!("{} ", panel.short()), style),
         ]);
         chrome::put(&line, tab, buf);

@@ -3,11 +3,17 @@
 pub mod advice;
 pub mod bricks;
 pub mod chrome;
+pub mod counters;
+pub mod debug;
 pub mod footer;
 pub mod header;
 pub mod help;
+pub mod latency;
 pub mod layers;
 pub mod memory;
 pub mod path;
 pub mod prompt;
+pub mod roofline;
 pub mod text;
+pub mod timeline;
+pub mod tree;

@@ -1,5 +1,18 @@
 //! The figures that this room hands out, as plain data. Units are in the names; `None` means "not known", never zero.
 
+mod counters;
+mod roofline;
+mod timeline;
+
+pub use counters::{
+    AsyncTask, BrickCounters, Counters, Profiling, Support, SystemFigures, ThreadCounters,
+};
+pub use roofline::{Peak, PeakKind, RoofPoint, Roofline};
+pub use timeline::{
+    Anomaly, Cause, KernelInfo, Latency, LatencyBucket, StepEvent, StepTrace, ThreadSpan,
+    ThreadTrace, TokenTime,
+};
+
 use crate::model::brick::{BrickId, Category};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,6 +108,24 @@ pub struct BrickRow {
     pub flops_per_step: u64,
     /// Share of the step's time, 0 to 1; all rows sum to 1.
     pub share: f64,
+    /// Standard deviation of the brick's time in a step, microseconds; `None` with fewer than two steps.
+    #[serde(default)]
+    pub step_stddev_us: Option<f64>,
+    /// Mean time a step of the newest steps, newest last, microseconds, at most 32 groups of steps.
+    #[serde(default)]
+    pub history_us: Vec<f64>,
+    /// Time-stamp counter cycles of one call, mean; `None` with another clock.
+    #[serde(default)]
+    pub cycles_per_call: Option<f64>,
+}
+
+/// Times of one brick in one layer: a cell of the heat map.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeatRow {
+    /// Which brick.
+    pub id: BrickId,
+    /// Mean time a decode step by layer, microseconds; `None` where the layer has no such brick.
+    pub us: Vec<Option<f64>>,
 }
 
 /// Times of one layer.
@@ -116,35 +147,7 @@ pub struct LayerRow {
     pub last_us: f64,
 }
 
-/// One step in execution order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StepTrace {
-    /// Position of the (last) token of the step.
-    pub position: u32,
-    /// Tokens in the step: 1 in decode, up to the chunk in prefill.
-    pub tokens: u32,
-    /// Wall time of the step, microseconds.
-    pub wall_us: f64,
-    /// Bricks in the order they ran.
-    pub events: Vec<StepEvent>,
-}
-
-/// One timed call.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StepEvent {
-    /// Which brick.
-    pub id: BrickId,
-    /// Its layer; `None` outside layers.
-    pub layer: Option<u32>,
-    /// Start, microseconds since the step's start.
-    pub start_us: f64,
-    /// Own work, microseconds.
-    pub work_us: f64,
-    /// Waiting at the barrier after it, microseconds.
-    pub sync_us: f64,
-}
-
-/// What bounds a decode step: first form of the critical path.
+/// The critical path of a decode step: the longest chain of bricks over all threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CriticalPath {
     /// Mean length of the path, microseconds a token.
@@ -162,13 +165,16 @@ pub struct CriticalNode {
     pub id: BrickId,
     /// Time on the path, microseconds a token.
     pub us: f64,
+    /// How much longer its calls could take without making the step longer, summed over the step, microseconds.
+    #[serde(default)]
+    pub slack_us: f64,
     /// Share of the path, 0 to 1.
     pub share: f64,
     /// Achieved memory traffic, GB/s (10^9), where the brick moves counted bytes.
     pub gbps: Option<f64>,
     /// FLOP per byte moved, where counted.
     pub intensity: Option<f64>,
-    /// Tokens a second if this brick alone were twice as fast.
+    /// Tokens a second if this brick alone were twice as fast on every thread, by the longest path then.
     pub tok_s_if_2x: f64,
     /// `memory`, `compute`, `overhead`: what limits it, judged from achieved traffic against the probed bandwidth.
     pub bound: String,
