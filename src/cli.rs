@@ -2,7 +2,7 @@
 
 use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
-use cbtop::engine::{KvType, Overflow};
+use cbtop::engine::{KvType, Overflow, SyncMode};
 use cbtop::gguf::{LoadMethod, MapAdvice};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -151,6 +151,10 @@ pub struct DashboardArgs {
     /// Size of the headless frame, columns x rows.
     #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
     pub size: (u16, u16),
+    /// How far threads are kept in step for the profiler: immediate (all wait after every brick), per-layer, deferred (no
+    /// waiting is added) or none (only whole steps are timed).
+    #[arg(long, value_name = "MODE", default_value = "deferred")]
+    pub sync_mode: SyncMode,
     /// Modelled instead of measured time, scalar kernels, one thread: the same bytes on every machine.
     #[arg(long, requires = "headless")]
     pub deterministic: bool,

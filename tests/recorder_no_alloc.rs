@@ -1,7 +1,7 @@
 //! The token loop's instrumentation allocates nothing: recorder, statistics and rates, measured and modelled.
 #![allow(unsafe_code)]
 
-use cbtop::engine::{NO_LAYER, StepKind};
+use cbtop::engine::{NO_LAYER, StepKind, SyncMode};
 use cbtop::model::brick::BrickId;
 use cbtop::model::work::Work;
 use cbtop::profiler::clock::Clock;
@@ -35,6 +35,14 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+fn mode(on: bool) -> SyncMode {
+    if on {
+        SyncMode::Deferred
+    } else {
+        SyncMode::None
+    }
+}
 
 const LAYERS: u16 = 30;
 const IN_LAYER: [BrickId; 3] = [BrickId::QProj, BrickId::Attention, BrickId::DownProj];
@@ -90,7 +98,7 @@ fn a_thousand_steps_allocate_nothing() {
             let faults = FaultCounter::open();
             let before = ALLOCATIONS.with(Cell::get);
             for i in 0..1000 {
-                rec.set_enabled(i % 10 != 9);
+                rec.set_mode(mode(i % 10 != 9));
                 let kind = if i % 4 == 0 {
                     StepKind::Prefill
                 } else {
@@ -123,7 +131,7 @@ fn print_cost_of_a_call() {
         (Clock::calibrated(), false),
     ] {
         let mut rec = StepRecorder::new(clock, 1000);
-        rec.set_enabled(on);
+        rec.set_mode(mode(on));
         let mut stats = Aggregate::new(LAYERS.into());
         let mut rates = RateMeter::new();
         let mut record_ns = Vec::new();

@@ -84,6 +84,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         endless: args.endless || (demo && !args.headless),
         pace,
         clock,
+        sync_mode: args.sync_mode,
         bandwidth,
     })
 }

@@ -7,12 +7,14 @@
 pub mod clock;
 pub mod critical;
 pub mod figures;
+mod heat;
 pub mod histogram;
 pub mod os;
 pub mod probe;
 pub mod rates;
 pub mod recorder;
 pub mod stats;
+mod step_times;
 
 pub use clock::Clock;
 pub use recorder::{StepRecord, StepRecorder};

@@ -5,11 +5,14 @@ use super::run::{Options, Session};
 use super::snapshot::{
     EngineInfo, Latency, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling, Roofline, Snapshot,
 };
-use crate::engine::StepKind;
 use crate::engine::cpu::KernelSet;
-use crate::model::{quantisation_name, weight_bytes_per_token};
+use crate::engine::cpu::kernel_use::KernelUse;
+use crate::engine::{Engine, StepKind};
+use crate::model::{Brick, quantisation_name, weight_bytes_per_token};
 use crate::profiler::critical::{Roof, critical_path};
-use crate::profiler::os;
+use crate::profiler::{StepRecorder, os};
+use crate::session::snapshot::KernelInfo;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +62,37 @@ pub fn machine_info(options: &Options) -> MachineInfo {
     os::machine_info(isa_name(KernelSet::best()), read_bandwidth_gbps)
 }
 
+/// The kernels of an engine's plan.
+pub(super) fn kernels(engine: &Engine<StepRecorder>) -> Vec<KernelInfo> {
+    let bricks = &engine.model().plan.bricks;
+    let uses = engine.kernels();
+    let mut hashes: HashMap<&str, String> = HashMap::new();
+    let info = |(brick, used): (&Brick, &KernelUse)| {
+        let hash = hashes
+            .entry(used.source.path)
+            .or_insert_with(|| format!("{:016x}", fnv1a_64(used.source.text.as_bytes())));
+        KernelInfo {
+            id: brick.id,
+            layer: brick.layer.map(|l| l as u32),
+            name: used.name.into(),
+            variant: used.variant.into(),
+            source: used.source.path.into(),
+            source_hash: hash.clone(),
+            rows: used.shape.map(|s| s.0 as u64),
+            columns: used.shape.map(|s| s.1 as u64),
+            tile_rows: used.tile_rows.map(|r| r as u64),
+        }
+    };
+    bricks.iter().zip(&uses).map(info).collect()
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo).
+fn fnv1a_64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| {
+        (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 fn isa_name(set: KernelSet) -> &'static str {
     match set {
         KernelSet::Scalar => "no vector kernels",
@@ -84,18 +118,19 @@ impl Session {
             context_used: self.engine.cached() as u32,
             rates: self.rates.rates(),
             phases: self.phases(),
+            attention_parts: self.stats.attention_rows(),
             prefill_bricks: self.stats.rows(StepKind::Prefill),
             layers: self.stats.layer_rows(),
             last_step: self.engine.observer().trace(),
-            heat: Vec::new(),
-            kernels: Arc::default(),
+            heat: self.stats.heat_rows(),
+            kernels: Arc::clone(&self.kernels),
             critical_path: critical_path(&bricks, roof),
             roofline: Roofline::default(),
             latency: Latency::default(),
             token_times: Vec::new(),
             anomalies: Vec::new(),
             counters: None,
-            profiling: Profiling::default(),
+            profiling: self.profiling(),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),
             tokens: self.tokens.iter().cloned().collect(),
@@ -136,6 +171,25 @@ impl Session {
             sampler: self.options.sampler.to_string(),
             clock: if modelled { "modelled" } else { "measured" }.into(),
             pace_tok_s: self.options.pace,
+        }
+    }
+
+    /// How profiling is done, and what it costs by the number of stamps and the cost of one.
+    fn profiling(&self) -> Profiling {
+        let recorder = self.engine.observer();
+        let stamps_per_step = recorder.stamps();
+        let stamp_ns = self.stamp_ns;
+        let step_ns = self.stats.wall(StepKind::Decode).mean_ns();
+        // Threads stamp side by side: a step waits for those of one.
+        let one_thread = stamps_per_step as f64 / self.options.config.threads.max(1) as f64;
+        Profiling {
+            mode: recorder.mode().name().into(),
+            says: recorder.mode().says().into(),
+            stamps_per_step,
+            stamp_ns,
+            stamp_share: stamp_ns
+                .zip(step_ns)
+                .map(|(stamp, step)| stamp * one_thread / step),
         }
     }
 

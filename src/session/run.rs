@@ -6,14 +6,14 @@ use super::load::Loaded;
 use super::prompt::{check_fits, encode_prompt};
 use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
-use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind};
+use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
 use crate::model::Model;
 use crate::profiler::os::OsSampler;
 use crate::profiler::probe::Bandwidth;
 use crate::profiler::rates::RateMeter;
 use crate::profiler::stats::Aggregate;
 use crate::profiler::{Clock, StepRecorder};
-use crate::session::snapshot::{MachineInfo, ModelInfo};
+use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct Options {
     pub pace: Option<u32>,
     /// Clock of the profiler.
     pub clock: Clock,
+    /// How far threads are kept in step for the profiler.
+    pub sync_mode: SyncMode,
     /// Read bandwidth of the machine by thread count, as far as it was probed.
     pub bandwidth: Vec<Bandwidth>,
 }
@@ -108,6 +110,10 @@ pub struct Session {
     pub(super) machine: Arc<MachineInfo>,
     pub(super) os: OsSampler,
     pub(super) surroundings: Surroundings,
+    /// Those of the engine's plan.
+    pub(super) kernels: Arc<Vec<KernelInfo>>,
+    /// Cost of one stamp of the clock, where it is measured.
+    pub(super) stamp_ns: Option<f64>,
     pub(super) faults: StepFaults,
     /// Time that the first engine took to build.
     pub(super) engine_took: Duration,
@@ -135,7 +141,7 @@ impl Session {
     /// A knob out of range, too little memory, or a prompt that does not fit.
     pub fn new(loaded: Loaded, options: Options) -> Result<Self, SessionError> {
         let began = Instant::now();
-        let engine = build_engine(&loaded.model, &options.config, options.clock)?;
+        let engine = build_engine(&loaded.model, &options.config, &options)?;
         let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
@@ -149,6 +155,8 @@ impl Session {
             os: OsSampler::new(Duration::from_millis(200)),
             surroundings: Surroundings::new(options.bandwidth.clone()),
             faults: StepFaults::new(!options.clock.is_modelled()),
+            kernels: Arc::new(super::publish::kernels(&engine)),
+            stamp_ns: options.clock.stamp_cost_ns(),
             engine_took,
             prompt_ids,
             stream: StreamDecoder::new(Arc::clone(&loaded.tokenizer)),
@@ -504,7 +512,7 @@ impl Session {
     pub(super) fn rebuild(&mut self, config: Config) -> Result<(), EngineError> {
         self.leave_token();
         self.faults.interrupt();
-        let mut engine = build_engine(&self.loaded.model, &config, self.options.clock)?;
+        let mut engine = build_engine(&self.loaded.model, &config, &self.options)?;
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self
             .prompt_ids
@@ -516,6 +524,7 @@ impl Session {
         if !cached.is_empty() {
             engine.prefill(&cached)?;
         }
+        self.kernels = Arc::new(super::publish::kernels(&engine));
         self.engine = engine;
         self.options.config = config;
         self.machine = Arc::new(super::publish::machine_info(&self.options));
@@ -526,9 +535,10 @@ impl Session {
 fn build_engine(
     model: &Arc<Model>,
     config: &Config,
-    clock: Clock,
+    options: &Options,
 ) -> Result<Engine<StepRecorder>, EngineError> {
     // One call more than the plan's bricks: sampling.
-    let recorder = StepRecorder::new(clock, model.plan.bricks.len() + 1);
+    let mut recorder = StepRecorder::new(options.clock, model.plan.bricks.len() + 1);
+    recorder.set_mode(options.sync_mode);
     Engine::new(Arc::clone(model), config.clone(), recorder)
 }

@@ -38,6 +38,10 @@ pub struct Snapshot {
     /// Per-brick statistics of decode steps since the last restart or change of configuration,
     /// in the order the bricks run, `Sync` and `Unattributed` last.
     pub bricks: Vec<BrickRow>,
+    /// What `Attention` consists of over decode steps (scores, softmax, weighted values), timed on thread 0 inside it: part
+    /// of its row, not beside it.
+    #[serde(default)]
+    pub attention_parts: Vec<BrickRow>,
     /// Per-brick statistics of prefill chunks, same order and meaning.
     pub prefill_bricks: Vec<BrickRow>,
     /// Per-layer times of decode steps.

@@ -481,6 +481,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         },
         phases: Phases::default(),
         bricks: rows(tokens as u64, 1.0),
+        attention_parts: Vec::new(),
         prefill_bricks: rows(1, 3.0),
         layers: layers(),
         last_step: Some(step()),
