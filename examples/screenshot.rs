@@ -88,6 +88,7 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
         endless: true,
         pace: None,
         clock: Clock::calibrated(),
+        sync_mode: cbtop::engine::SyncMode::Deferred,
         bandwidth,
     };
     let mut session = Session::new(loaded, options)?;

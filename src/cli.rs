@@ -36,6 +36,8 @@ pub enum Command {
     Tokenize(TokenizeArgs),
     /// Generate plain text.
     Run(RunArgs),
+    /// Measure what profiling costs, in every mode, against the same engine unwatched.
+    Overhead(OverheadArgs),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.
@@ -268,6 +270,35 @@ pub struct RunArgs {
     /// Sampling.
     #[command(flatten)]
     pub sampler: SamplerArgs,
+}
+
+/// `cbtop overhead`.
+#[derive(Debug, Args)]
+pub struct OverheadArgs {
+    /// GGUF file [default: the embedded demo].
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Rounds; each runs every mode and the unwatched engine.
+    #[arg(short, long, value_name = "N", default_value_t = 40)]
+    pub rounds: usize,
+    /// Tokens decoded in each mode of a round.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
+    pub tokens: usize,
+    /// What to print.
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = OverheadFormat::Md)]
+    pub format: OverheadFormat,
+    /// Knobs of the engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// Output of `cbtop overhead`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OverheadFormat {
+    /// A Markdown table.
+    Md,
+    /// JSON.
+    Json,
 }
 
 fn parse_size(s: &str) -> Result<(u16, u16), String> {

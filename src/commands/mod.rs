@@ -4,6 +4,7 @@ pub mod bench;
 mod dashboard;
 mod eval;
 mod inspect;
+mod overhead;
 mod run;
 mod setup;
 mod tokenize;
@@ -24,6 +25,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Eval(args) => eval::run(&args, &mut out),
         Command::Tokenize(args) => tokenize::run(&args, &mut out),
         Command::Run(args) => run::run(&args, &mut out),
+        Command::Overhead(args) => overhead::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)
