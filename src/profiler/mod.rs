@@ -9,6 +9,7 @@ pub mod critical;
 pub mod figures;
 mod heat;
 pub mod histogram;
+pub mod mean_step;
 pub mod os;
 pub mod probe;
 pub mod rates;

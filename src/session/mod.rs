@@ -7,6 +7,7 @@ mod advice;
 mod faults;
 pub mod load;
 mod orders;
+mod profile;
 mod prompt;
 mod publish;
 mod run;

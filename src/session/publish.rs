@@ -3,7 +3,8 @@
 use super::load::{Loaded, Source};
 use super::run::{Options, Session};
 use super::snapshot::{
-    EngineInfo, Latency, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling, Roofline, Snapshot,
+    BrickRow, EngineInfo, Latency, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling, Roofline,
+    Snapshot,
 };
 use crate::engine::cpu::KernelSet;
 use crate::engine::cpu::kernel_use::KernelUse;
@@ -107,7 +108,7 @@ impl Session {
     /// The present moment. Allocates; call it when something is to be shown, not for every token.
     pub fn snapshot(&mut self) -> Snapshot {
         self.seq += 1;
-        let bricks = self.stats.rows(StepKind::Decode);
+        let bricks = self.profile.stats.rows(StepKind::Decode);
         let roof = self.roof();
         let mut snapshot = Snapshot {
             seq: self.seq,
@@ -118,11 +119,11 @@ impl Session {
             context_used: self.engine.cached() as u32,
             rates: self.rates.rates(),
             phases: self.phases(),
-            attention_parts: self.stats.attention_rows(),
-            prefill_bricks: self.stats.rows(StepKind::Prefill),
-            layers: self.stats.layer_rows(),
+            attention_parts: self.profile.stats.attention_rows(),
+            prefill_bricks: self.profile.stats.rows(StepKind::Prefill),
+            layers: self.profile.stats.layer_rows(),
             last_step: self.engine.observer().trace(),
-            heat: self.stats.heat_rows(),
+            heat: self.profile.stats.heat_rows(),
             kernels: Arc::clone(&self.kernels),
             critical_path: critical_path(&bricks, roof),
             roofline: Roofline::default(),
@@ -130,7 +131,7 @@ impl Session {
             token_times: Vec::new(),
             anomalies: Vec::new(),
             counters: None,
-            profiling: self.profiling(),
+            profiling: self.profiling(&bricks),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),
             tokens: self.tokens.iter().cloned().collect(),
@@ -175,11 +176,11 @@ impl Session {
     }
 
     /// How profiling is done, and what it costs by the number of stamps and the cost of one.
-    fn profiling(&self) -> Profiling {
+    fn profiling(&self, bricks: &[BrickRow]) -> Profiling {
         let recorder = self.engine.observer();
         let stamps_per_step = recorder.stamps();
         let stamp_ns = self.stamp_ns;
-        let step_ns = self.stats.wall(StepKind::Decode).mean_ns();
+        let step_ns = self.profile.stats.wall(StepKind::Decode).mean_ns();
         // Threads stamp side by side: a step waits for those of one.
         let one_thread = stamps_per_step as f64 / self.options.config.threads.max(1) as f64;
         Profiling {
@@ -190,6 +191,9 @@ impl Session {
             stamp_share: stamp_ns
                 .zip(step_ns)
                 .map(|(stamp, step)| stamp * one_thread / step),
+            wall_us: self.profile.wall_us(),
+            accounted_us: (!bricks.is_empty())
+                .then(|| bricks.iter().map(|row| row.us_per_step).sum()),
         }
     }
 

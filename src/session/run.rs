@@ -3,6 +3,7 @@
 use super::advice::{Advice, Surroundings};
 use super::faults::StepFaults;
 use super::load::Loaded;
+use super::profile::Profile;
 use super::prompt::{check_fits, encode_prompt};
 use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
@@ -11,7 +12,6 @@ use crate::model::Model;
 use crate::profiler::os::OsSampler;
 use crate::profiler::probe::Bandwidth;
 use crate::profiler::rates::RateMeter;
-use crate::profiler::stats::Aggregate;
 use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
@@ -103,7 +103,7 @@ pub struct Session {
     pub(super) options: Options,
     pub(super) engine: Engine<StepRecorder>,
     sampler: Sampler,
-    pub(super) stats: Aggregate,
+    pub(super) profile: Profile,
     pub(super) rates: RateMeter,
     pub(super) advice: Advice,
     pub(super) model_info: Arc<ModelInfo>,
@@ -147,7 +147,7 @@ impl Session {
         check_fits(&prompt_ids, &options.config)?;
         Ok(Self {
             sampler: Sampler::new(options.sampler, loaded.model.n_vocab),
-            stats: Aggregate::new(loaded.model.hparams.n_layers),
+            profile: Profile::new(loaded.model.hparams.n_layers),
             rates: RateMeter::new(),
             advice: Advice::default(),
             model_info: Arc::new(super::publish::model_info(&loaded)),
@@ -237,6 +237,7 @@ impl Session {
                 self.end_chunk(done)?
             }
             Phase::Decode { next } => {
+                self.profile.begin_decode();
                 self.engine.begin(&[next], Logits::Last, StepKind::Decode)?;
                 self.engine.finish()?;
                 self.end_token()?
@@ -250,6 +251,7 @@ impl Session {
     }
 
     fn tick_layer(&mut self) -> Result<String, EngineError> {
+        self.profile.stopped();
         if !self.engine.in_step() {
             match self.phase {
                 Phase::Prefill { done } => self.begin_chunk(done)?,
@@ -318,7 +320,7 @@ impl Session {
         self.engine.end_step();
         let record = self.engine.observer().last();
         let us = record.wall_us();
-        self.stats.add_step(record);
+        self.profile.add(self.engine.observer());
         self.rates.prefill((end - done) as u32, us);
         let Some(choice) = choice else {
             self.phase = Phase::Prefill { done: end };
@@ -338,7 +340,7 @@ impl Session {
         self.engine.end_step();
         let record = self.engine.observer().last();
         let (us, bytes) = (record.wall_us(), record.bytes());
-        self.stats.add_step(record);
+        self.profile.add(self.engine.observer());
         self.rates.decode(us, bytes);
         self.faults.step();
         self.decoded += 1;

@@ -412,6 +412,8 @@ fn profiling() -> Profiling {
         stamps_per_step: 2_040,
         stamp_ns: Some(12.4),
         stamp_share: Some(0.0018),
+        wall_us: Some(7_392.8),
+        accounted_us: Some(7_391.1),
     }
 }
 

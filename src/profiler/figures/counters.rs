@@ -122,6 +122,13 @@ pub struct Profiling {
     pub stamp_ns: Option<f64>,
     /// Share of a decode step that stamping takes on one thread, by the two figures above, 0 to 1.
     pub stamp_share: Option<f64>,
+    /// Wall time of a decode step by the system's clock, from before it begins to after its token is sampled, microseconds,
+    /// mean of those that ran without a stop.
+    #[serde(default)]
+    pub wall_us: Option<f64>,
+    /// What the rows of the brick table, named gaps among them, sum to over the same steps, microseconds.
+    #[serde(default)]
+    pub accounted_us: Option<f64>,
 }
 
 /// A task of an event loop.
