@@ -5,7 +5,7 @@ use crate::model::brick::{BrickId, Category};
 use crate::profiler::figures::{BrickRow, CriticalNode, CriticalPath};
 
 /// From this share of the roof's bandwidth on a brick counts as limited by memory.
-const MEMORY_SHARE: f64 = 0.6;
+pub const MEMORY_SHARE: f64 = 0.6;
 /// Above this share the bytes cannot have come from memory: the caches serve them, and memory is not the limit.
 pub const CACHED_SHARE: f64 = 1.2;
 /// Calls shorter than this are mostly dispatch and cold caches, unless they move bytes at the roof's speed.
@@ -53,8 +53,10 @@ impl Roof {
 pub enum Bound {
     /// Memory traffic.
     Memory,
-    /// Arithmetic, or caches where the bytes come from there.
+    /// Arithmetic, by elimination: traffic is far below the roof.
     Compute,
+    /// Caches or arithmetic: more bytes a second than memory can give.
+    Cache,
     /// Waiting, dispatch, or time that no brick accounts for.
     Overhead,
     /// Memory or compute; no roof is known to tell.
@@ -67,8 +69,17 @@ impl Bound {
         match self {
             Self::Memory => "memory",
             Self::Compute => "compute",
+            Self::Cache => "cache",
             Self::Overhead => "overhead",
             Self::Unknown => "unknown",
+        }
+    }
+
+    /// As the path counts it: what comes from the caches scales with cores, as arithmetic does.
+    fn on_path(self) -> Self {
+        match self {
+            Self::Cache => Self::Compute,
+            other => other,
         }
     }
 }
@@ -95,7 +106,8 @@ pub fn bound(row: &BrickRow, roof: Roof) -> Bound {
         return Bound::Overhead;
     }
     match roof_share {
-        Some(s) if (MEMORY_SHARE..=CACHED_SHARE).contains(&s) => Bound::Memory,
+        Some(s) if s > CACHED_SHARE => Bound::Cache,
+        Some(s) if s >= MEMORY_SHARE => Bound::Memory,
         // No bytes counted: it is not memory, whatever the roof.
         None if row.bytes_per_step > 0 => Bound::Unknown,
         _ => Bound::Compute,
@@ -119,7 +131,7 @@ pub fn critical_path(rows: &[BrickRow], roof: Roof) -> Option<CriticalPath> {
         intensity: (row.bytes_per_step > 0)
             .then(|| row.flops_per_step as f64 / row.bytes_per_step as f64),
         tok_s_if_2x: 1e6 / (length_us - row.us_per_step / 2.0),
-        bound: bound(row, roof).name().to_owned(),
+        bound: bound(row, roof).on_path().name().to_owned(),
     };
     Some(CriticalPath {
         length_us,
@@ -133,7 +145,7 @@ pub fn critical_path(rows: &[BrickRow], roof: Roof) -> Option<CriticalPath> {
 pub struct BoundShares {
     /// Limited by memory.
     pub memory: f64,
-    /// Limited by arithmetic.
+    /// Limited by arithmetic or caches.
     pub compute: f64,
     /// Waiting and dispatch.
     pub overhead: f64,
@@ -151,7 +163,7 @@ pub fn bound_shares(rows: &[BrickRow], roof: Roof) -> Option<BoundShares> {
     for row in rows {
         let share = match bound(row, roof) {
             Bound::Memory => &mut shares.memory,
-            Bound::Compute => &mut shares.compute,
+            Bound::Compute | Bound::Cache => &mut shares.compute,
             Bound::Overhead => &mut shares.overhead,
             Bound::Unknown => &mut shares.unknown,
         };
@@ -164,7 +176,7 @@ pub fn bound_shares(rows: &[BrickRow], roof: Roof) -> Option<BoundShares> {
 fn verdict(path: &[&BrickRow], length_us: f64, roof: Roof) -> String {
     let time = |b: Bound| -> f64 {
         path.iter()
-            .filter(|r| bound(r, roof) == b)
+            .filter(|r| bound(r, roof).on_path() == b)
             .map(|r| r.us_per_step)
             .sum()
     };
@@ -182,7 +194,7 @@ fn verdict(path: &[&BrickRow], length_us: f64, roof: Roof) -> String {
     let group: Vec<&BrickRow> = path
         .iter()
         .copied()
-        .filter(|r| bound(r, roof) == worst)
+        .filter(|r| bound(r, roof).on_path() == worst)
         .collect();
     let us: f64 = group.iter().map(|r| r.us_per_step).sum();
     let bytes: f64 = group.iter().map(|r| r.bytes_per_step as f64).sum();
@@ -394,7 +406,7 @@ pub(crate) mod tests {
         assert_eq!(at(6_000_000), Bound::Memory);
         assert_eq!(at(5_990_000), Bound::Compute);
         assert_eq!(at(12_000_000), Bound::Memory);
-        assert_eq!(at(12_100_000), Bound::Compute);
+        assert_eq!(at(12_100_000), Bound::Cache);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What a step costs and where: clocks, the step recorder, per-brick statistics, rates, the critical path,
-//! the read-bandwidth probe and the operating system's counters.
+//! probes of the machine's peaks and the roofline under them, slow tokens and why they were slow, and the operating
+//! system's counters.
 //!
 //! The engine writes into a [`recorder::StepRecorder`]; once a step the session folds the finished record into
 //! [`stats::Aggregate`] and [`rates::RateMeter`]. Nothing on that road allocates or locks.
 
+pub mod anomalies;
 pub mod clock;
 pub mod critical;
 pub mod figures;
@@ -14,6 +16,7 @@ pub mod os;
 pub mod probe;
 pub mod rates;
 pub mod recorder;
+pub mod roofline;
 pub mod stats;
 mod step_times;
 

@@ -21,6 +21,7 @@ mod mat;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod pages;
+pub mod peak;
 pub mod pool;
 pub mod prefetch;
 mod routing;
