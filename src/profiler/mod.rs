@@ -4,7 +4,9 @@
 //! The engine writes into a [`recorder::StepRecorder`]; once a step the session folds the finished record into
 //! [`stats::Aggregate`] and [`rates::RateMeter`]. Nothing on that road allocates or locks.
 
+pub mod async_tasks;
 pub mod clock;
+pub mod counters;
 pub mod critical;
 pub mod figures;
 pub mod histogram;
@@ -13,6 +15,8 @@ pub mod probe;
 pub mod rates;
 pub mod recorder;
 pub mod stats;
+pub mod time_service;
+pub mod usage;
 
 pub use clock::Clock;
 pub use recorder::{StepRecord, StepRecorder};
