@@ -54,6 +54,8 @@ struct Shared {
     causes: AtomicU64,
     /// Polls of the loop so far.
     polls: AtomicU64,
+    /// Ticks of the poll that is going on that are not its own.
+    left_out: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,7 @@ impl LoopWatch {
             woken: AtomicU64::new(0),
             causes: AtomicU64::new(0),
             polls: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
         }))
     }
 
@@ -161,6 +164,15 @@ impl LoopWatch {
             task: self.part(name).0,
             clock: self.0.clock,
         }
+    }
+
+    /// Does `work` inside a poll of the loop without counting its time as the poll's: the process stands still meanwhile.
+    pub fn leave_out<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = self.0.clock.now();
+        let result = work();
+        let ticks = self.0.clock.now().saturating_sub(start);
+        self.0.left_out.fetch_add(ticks, Ordering::Relaxed);
+        result
     }
 
     fn part(&self, name: impl Into<String>) -> (Arc<Task>, u32) {
@@ -216,9 +228,12 @@ impl<F: Future> Future for WatchedLoop<F> {
         let causes = shared.woken.swap(0, Ordering::AcqRel);
         shared.causes.store(causes, Ordering::Relaxed);
         shared.polls.fetch_add(1, Ordering::Relaxed);
+        shared.left_out.store(0, Ordering::Relaxed);
         let start = shared.clock.now();
         let poll = this.future.poll(cx);
-        let ns = shared.clock.ns(shared.clock.now().saturating_sub(start));
+        let ticks = shared.clock.now().saturating_sub(start);
+        let left_out = shared.left_out.load(Ordering::Relaxed);
+        let ns = shared.clock.ns(ticks.saturating_sub(left_out));
         let mut record = lock(&shared.whole.record);
         record.add(ns, poll.is_ready());
         record.caused_by(causes);

@@ -15,6 +15,7 @@ pub mod probe;
 pub mod rates;
 pub mod recorder;
 pub mod stats;
+pub mod throughput;
 pub mod time_service;
 pub mod usage;
 

@@ -1,9 +1,10 @@
 //! A clock that costs one load: a thread of its own writes the time down every so often.
 //!
-//! It is for coarse stamps only, such as how old the newest frame is. What is shorter than its period it cannot see, so bricks
+//! It is for coarse stamps only, such as how far apart two frames are. What is shorter than its period it cannot see, so bricks
 //! and polls are timed with [`super::clock::Clock`]. Its thread wakes once a period: 100 us are ten thousand wake-ups a
-//! second, a tenth of a core on a small virtual machine, which a profiler must not take from the model it watches. So nobody gets the time without
-//! holding a [`CoarseClock`], the thread ends with the last of them, and the period is the holder's choice.
+//! second, a tenth of a core and more on a small virtual machine, which a profiler must not take from the model it watches. So
+//! nobody gets the time without holding a [`CoarseClock`], the thread ends with the last of them, and the period is the
+//! holder's choice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

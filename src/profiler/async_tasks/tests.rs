@@ -269,6 +269,26 @@ fn f241_a_poll_that_sleeps_is_blocking() {
 }
 
 #[test]
+fn f241_time_that_is_left_out_blocks_nothing() {
+    // So long that the rest of the poll, however slow the machine, is not taken for it.
+    let nap = std::time::Duration::from_millis(300);
+    let watch = watch();
+    let mut task = pin!(watch.watch(async { watch.leave_out(|| std::thread::sleep(nap)) }));
+    let start = std::time::Instant::now();
+    let ready = task
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_ready();
+    let rest = start.elapsed() - nap;
+    assert!(ready);
+    let whole = named(&watch, "loop");
+    assert!(
+        whole.total_us <= rest.as_secs_f64() * 1e6,
+        "{whole:?} {rest:?}"
+    );
+}
+
+#[test]
 fn f221_a_real_executor_is_woken_by_channel_and_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
