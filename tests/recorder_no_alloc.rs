@@ -4,13 +4,20 @@
 use cbtop::engine::{NO_LAYER, StepKind, SyncMode};
 use cbtop::model::brick::BrickId;
 use cbtop::model::work::Work;
+use cbtop::profiler::async_tasks::LoopWatch;
 use cbtop::profiler::clock::Clock;
+use cbtop::profiler::counters::{Kind, ThreadGroups, thread_id};
 use cbtop::profiler::os::FaultCounter;
 use cbtop::profiler::rates::RateMeter;
 use cbtop::profiler::recorder::StepRecorder;
 use cbtop::profiler::stats::Aggregate;
+use cbtop::profiler::throughput::ThroughputDrop;
+use cbtop::profiler::usage::TokenUsage;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 thread_local! {
     /// Of this thread only: the test harness allocates on its own.
@@ -119,6 +126,38 @@ fn a_thousand_steps_allocate_nothing() {
             );
         }
     }
+}
+
+#[test]
+fn f146_readings_between_bricks_and_tokens_allocate_nothing() {
+    let clock = Clock::calibrated();
+    let groups = ThreadGroups::open(&[thread_id()]);
+    let mut bricks = groups.brick_sampler(0);
+    let mut drop = ThroughputDrop::default();
+    let watch = LoopWatch::new("loop", clock);
+    let mut source = watch.source("source");
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut poll = || {
+        let whole = pin!(watch.watch(source.watch(std::future::ready(()))));
+        assert!(whole.poll(context).is_ready());
+    };
+    poll();
+    let before = ALLOCATIONS.with(Cell::get);
+    for _ in 0..100 {
+        std::hint::black_box((clock.stamp(), TokenUsage::now()));
+        for kind in [Kind::Hardware, Kind::Software] {
+            std::hint::black_box(groups.sample(0, kind));
+        }
+        // Only with a PMU; the code of a reading is the same as above.
+        if let Some(bricks) = &mut bricks {
+            bricks.start();
+            bricks.boundary(BrickId::QProj);
+            bricks.stop();
+        }
+        drop.add(1.0);
+        poll();
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
 }
 
 /// `cargo test --release --test recorder_no_alloc -- --ignored --nocapture`

@@ -6,9 +6,12 @@
 //! [`stats::Aggregate`] and [`rates::RateMeter`]. Nothing on that road allocates or locks.
 
 pub mod anomalies;
+pub mod async_tasks;
 pub mod clock;
+pub mod counters;
 pub mod critical;
 pub mod figures;
+pub mod graph;
 mod heat;
 pub mod histogram;
 pub mod mean_step;
@@ -19,6 +22,9 @@ pub mod recorder;
 pub mod roofline;
 pub mod stats;
 mod step_times;
+pub mod throughput;
+pub mod time_service;
+pub mod usage;
 
 pub use clock::Clock;
 pub use recorder::{StepRecord, StepRecorder};

@@ -5,6 +5,7 @@
 //! - [`view`]: the state drawn on a frame; pure; [`panels`] holds one widget a file
 //! - [`layout`]: where everything is, shared by drawing and mouse
 //! - [`keymap`], [`theme`]: keys, colours and glyphs as data
+//! - [`own`]: what the dashboard's event loop costs
 //! - [`event_loop`], [`terminal`]: the only parts that touch a terminal
 
 pub mod columns;
@@ -13,6 +14,7 @@ pub mod event_loop;
 pub mod format;
 pub mod keymap;
 pub mod layout;
+pub mod own;
 pub mod panels;
 pub mod state;
 pub mod terminal;

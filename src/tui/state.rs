@@ -4,11 +4,13 @@ use super::columns::{Phase, Sort};
 use super::editor::Editor;
 use super::keymap::Keymap;
 use super::layout::{Inputs, Layout};
+use super::own::Own;
 use super::theme::Theme;
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snapshot};
+use crate::session::snapshot::{AsyncTask, BrickRow, Message, Recommendation, RunState, Snapshot};
 use ratatui::layout::Rect;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The panels, in the order of their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,6 +180,10 @@ pub struct App {
     pub quit: bool,
     /// Set when the program should suspend to the shell.
     pub suspend: bool,
+    /// The dashboard's own event loop: itself, its sources, drawing; empty before the first reading.
+    pub own: Vec<AsyncTask>,
+    /// Time between the newest two snapshots shown, to about 10 ms; known while the debug panel has the focus.
+    pub frame_interval: Option<Duration>,
     shown: Arc<Snapshot>,
     newest: Arc<Snapshot>,
     frozen: bool,
@@ -206,6 +212,8 @@ impl App {
             notice: None,
             quit: false,
             suspend: false,
+            own: Vec::new(),
+            frame_interval: None,
             shown: snapshot.clone(),
             newest: snapshot,
             frozen: false,
@@ -225,6 +233,14 @@ impl App {
             self.show_newest();
         }
         !self.frozen
+    }
+
+    /// Takes new figures of the dashboard itself; a frozen display keeps those it has.
+    pub fn take_own(&mut self, own: Own) {
+        if !self.frozen {
+            self.own = own.tasks;
+            self.frame_interval = own.frame_interval;
+        }
     }
 
     fn show_newest(&mut self) {

@@ -4,6 +4,7 @@ use super::columns::Phase;
 use super::editor::{Editor, Outcome};
 use super::keymap::Action;
 use super::layout::Mode;
+use super::own::Own;
 use super::panels;
 use super::state::{App, Overlay, Panel};
 use crate::session::snapshot::{Command, RecommendationStatus, Snapshot};
@@ -24,6 +25,8 @@ pub enum Message {
     Resize(u16, u16),
     /// The session has something new.
     Snapshot(Arc<Snapshot>),
+    /// What the dashboard itself costs.
+    Own(Own),
 }
 
 /// Applies `message`; the commands are for the session, in order.
@@ -45,6 +48,10 @@ pub fn update(app: &mut App, message: Message) -> Vec<Command> {
         }
         Message::Snapshot(snapshot) => {
             app.take(snapshot);
+            Vec::new()
+        }
+        Message::Own(own) => {
+            app.take_own(own);
             Vec::new()
         }
     }

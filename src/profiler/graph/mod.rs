@@ -15,10 +15,10 @@ mod path;
 mod query;
 mod rank;
 mod step;
-mod threads;
-mod tree;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod tree;
 
 pub use build::ExecutionGraph;
 pub use csr::Csr;

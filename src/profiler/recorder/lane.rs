@@ -52,8 +52,8 @@ impl Default for Cores {
 impl Cores {
     /// The thread is on `core`, if that is known; returns it in the form spans keep.
     #[inline]
-    pub(super) fn seen(&mut self, core: Option<u16>) -> u16 {
-        let core = core.unwrap_or(NO_CORE);
+    pub(super) fn seen(&mut self, core: Option<u32>) -> u16 {
+        let core = core.and_then(|c| u16::try_from(c).ok()).unwrap_or(NO_CORE);
         if core != self.last {
             self.migrations += u32::from(self.last != NO_CORE && core != NO_CORE);
             self.last = core;
@@ -137,13 +137,13 @@ impl Lane for WorkerLane {
 
     #[inline]
     fn worked(&mut self, start: u64, brick: u32, done: Done) -> u64 {
-        let (now, core) = self.clock.stamp();
-        let end = now.saturating_sub(self.paused);
+        let stamp = self.clock.stamp();
+        let end = stamp.ticks.saturating_sub(self.paused);
         if self.spans.len() == self.spans.capacity() {
             self.dropped += 1;
             return end;
         }
-        let core = self.cores.seen(core);
+        let core = self.cores.seen(stamp.core);
         self.spans.push(Span {
             brick,
             start,

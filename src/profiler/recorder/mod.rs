@@ -277,8 +277,8 @@ impl StepRecorder {
             self.virtual_now = self.virtual_now.saturating_add(cost);
             (self.virtual_now, None)
         } else {
-            let (now, core) = clock.stamp();
-            (now.saturating_sub(self.paused), core)
+            let stamp = clock.stamp();
+            (stamp.ticks.saturating_sub(self.paused), stamp.core)
         };
         self.push(call, start, end, end, core);
         end
@@ -326,7 +326,7 @@ impl StepRecorder {
     }
 
     #[inline]
-    fn push(&mut self, call: Call, start: u64, work_end: u64, sync_end: u64, core: Option<u16>) {
+    fn push(&mut self, call: Call, start: u64, work_end: u64, sync_end: u64, core: Option<u32>) {
         let record = &mut self.record;
         if record.events.len() == record.events.capacity() {
             record.dropped += 1;
