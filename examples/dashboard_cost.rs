@@ -70,6 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         pace: None,
         clock: Clock::calibrated(),
         bandwidth: Vec::new(),
+        peaks: Vec::new(),
         sync_mode: SyncMode::Deferred,
     };
     println!(

@@ -192,6 +192,7 @@ fn run(path: std::path::PathBuf, threads: usize, tokens: u64) -> Snapshot {
         clock: Clock::calibrated(),
         sync_mode: SyncMode::Deferred,
         bandwidth: Vec::new(),
+        peaks: Vec::new(),
     };
     let mut session = Session::new(loaded, options).expect("a session");
     while !session.is_over() {

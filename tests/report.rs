@@ -318,6 +318,7 @@ fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
         pace: None,
         clock,
         sync_mode: SyncMode::Deferred,
+        peaks: Vec::new(),
         bandwidth: vec![Bandwidth {
             threads: 1,
             gbps: 10.0,

@@ -8,7 +8,7 @@ use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
-use cbtop::session::snapshot::{RunState, Snapshot};
+use cbtop::session::snapshot::{Peak, PeakKind, RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::tui;
 use std::io::{IsTerminal, Write};
@@ -52,6 +52,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     let demo = args.model.is_none();
     let mut clock = Clock::calibrated();
     let bandwidth;
+    let peaks;
     if args.deterministic {
         clock = Clock::modelled();
         (config.kernels, config.threads) = (KernelSet::Scalar, 1);
@@ -59,8 +60,10 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
             threads: 1,
             gbps: MODELLED_GBPS,
         }];
+        peaks = modelled_peaks();
     } else {
         bandwidth = probe::read_bandwidth(&probe_counts(config.threads));
+        peaks = probe::peaks(&bandwidth, config.kernels, config.threads);
     }
     let pace = args
         .pace
@@ -85,8 +88,20 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         pace,
         clock,
         sync_mode: args.sync_mode,
+        peaks,
         bandwidth,
     })
+}
+
+/// The modelled machine moves bytes and nothing else: arithmetic is free in it.
+fn modelled_peaks() -> Vec<Peak> {
+    vec![Peak {
+        kind: PeakKind::Memory,
+        isa: String::new(),
+        threads: 1,
+        value: MODELLED_GBPS,
+        in_use: true,
+    }]
 }
 
 /// Thread counts whose bandwidth the rules compare: the one in use, one, and every CPU.

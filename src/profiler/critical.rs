@@ -1,8 +1,9 @@
-//! First form of the critical path. Threads run a step in lockstep, so every brick lies on the path, one after another;
-//! what is worth knowing is how long each is, what limits it and what halving it would bring.
+//! The critical path by brick: how long each is on the longest chain over all threads, what limits it, and what halving it
+//! would bring. [`super::graph`] finds the chain; without threads to see, every brick of thread 0 lies on it.
 
 use crate::model::brick::{BrickId, Category};
 use crate::profiler::figures::{BrickRow, CriticalNode, CriticalPath};
+use crate::profiler::graph::{BrickPath, StepPath};
 
 /// From this share of the roof's bandwidth on a brick counts as limited by memory.
 pub const MEMORY_SHARE: f64 = 0.6;
@@ -114,30 +115,66 @@ pub fn bound(row: &BrickRow, roof: Roof) -> Bound {
     }
 }
 
-/// The path of a mean step; `None` without rows or time. `rows` are those of one kind of step and sum to its wall time.
-pub fn critical_path(rows: &[BrickRow], roof: Roof) -> Option<CriticalPath> {
+/// The path of a mean step; `None` without rows or time. `rows` are those of one kind of step and sum to its wall time;
+/// `threads` is the path over all threads of the same steps, where they were seen.
+pub fn critical_path(
+    rows: &[BrickRow],
+    roof: Roof,
+    threads: Option<&StepPath>,
+) -> Option<CriticalPath> {
     let length_us: f64 = rows.iter().map(|r| r.us_per_step).sum();
     if length_us.is_nan() || length_us <= 0.0 {
         return None;
     }
+    let rows = threads.map_or_else(|| rows.to_vec(), |path| on_the_path(rows, path, length_us));
     let mut path: Vec<&BrickRow> = rows.iter().filter(|r| r.us_per_step > 0.0).collect();
     path.sort_by(|a, b| b.us_per_step.total_cmp(&a.us_per_step));
-    let node = |row: &&BrickRow| CriticalNode {
-        id: row.id,
-        us: row.us_per_step,
-        slack_us: 0.0,
-        share: row.us_per_step / length_us,
-        gbps: achieved_gbps(row),
-        intensity: (row.bytes_per_step > 0)
-            .then(|| row.flops_per_step as f64 / row.bytes_per_step as f64),
-        tok_s_if_2x: 1e6 / (length_us - row.us_per_step / 2.0),
-        bound: bound(row, roof).on_path().name().to_owned(),
+    let node = |row: &&BrickRow| {
+        let seen = threads.and_then(|path| Some((path, of_brick(path, row.id)?)));
+        let saved = seen.map_or(row.us_per_step / 2.0, |(path, brick)| {
+            path.length_us - brick.length_if_half_us
+        });
+        CriticalNode {
+            id: row.id,
+            us: row.us_per_step,
+            slack_us: seen.map_or(0.0, |(_, brick)| brick.slack_us),
+            share: row.us_per_step / length_us,
+            gbps: achieved_gbps(row),
+            intensity: (row.bytes_per_step > 0)
+                .then(|| row.flops_per_step as f64 / row.bytes_per_step as f64),
+            tok_s_if_2x: 1e6 / (length_us - saved),
+            bound: bound(row, roof).on_path().name().to_owned(),
+        }
     };
     Some(CriticalPath {
         length_us,
         nodes: path.iter().map(node).collect(),
         verdict: verdict(&path, length_us, roof),
     })
+}
+
+fn of_brick(path: &StepPath, id: BrickId) -> Option<&BrickPath> {
+    path.bricks.iter().find(|b| b.id == id)
+}
+
+/// The rows with their time on the path in place of thread 0's. What is left of the step is waiting: that of the thread
+/// which the path goes through.
+fn on_the_path(rows: &[BrickRow], path: &StepPath, length_us: f64) -> Vec<BrickRow> {
+    let mut rows = rows.to_vec();
+    for row in &mut rows {
+        if let Some(brick) = of_brick(path, row.id) {
+            row.us_per_step = brick.path_us;
+        }
+    }
+    let others: f64 = rows
+        .iter()
+        .filter(|r| r.id != BrickId::Sync)
+        .map(|r| r.us_per_step)
+        .sum();
+    if let Some(sync) = rows.iter_mut().find(|r| r.id == BrickId::Sync) {
+        sync.us_per_step = (length_us - others).max(0.0);
+    }
+    rows
 }
 
 /// Time of the path by what limits it: memory, compute, overhead, unknown; as shares that sum to 1.
@@ -308,14 +345,14 @@ pub(crate) mod tests {
 
     #[test]
     fn nothing_to_say_without_time() {
-        assert!(critical_path(&[], Roof::Probed(10.0)).is_none());
-        assert!(critical_path(&[row(BrickId::QProj, 1, 0.0, 1, 1)], Roof::Unknown).is_none());
+        assert!(critical_path(&[], Roof::Probed(10.0), None).is_none());
+        assert!(critical_path(&[row(BrickId::QProj, 1, 0.0, 1, 1)], Roof::Unknown, None).is_none());
         assert!(bound_shares(&[], Roof::Unknown).is_none());
     }
 
     #[test]
     fn bricks_are_ordered_by_time_with_figures() {
-        let path = critical_path(&typical(), Roof::Probed(18.4)).expect("time passed");
+        let path = critical_path(&typical(), Roof::Probed(18.4), None).expect("time passed");
         assert!((path.length_us - 3650.0).abs() < 1e-9);
         let bounds: Vec<_> = path
             .nodes
@@ -347,7 +384,11 @@ pub(crate) mod tests {
 
     #[test]
     fn verdict_names_the_limit_that_holds_most_time() {
-        let say = |rows: &[BrickRow], roof| critical_path(rows, roof).expect("time passed").verdict;
+        let say = |rows: &[BrickRow], roof| {
+            critical_path(rows, roof, None)
+                .expect("time passed")
+                .verdict
+        };
         let q = |us, bytes| row(BrickId::QProj, 1, us, bytes, 2 * bytes);
         let cases = [
             (
@@ -427,7 +468,7 @@ pub(crate) mod tests {
             BrickId::OProj,
         ]
         .map(|id| row(id, 1, 100.0, 900_000, 1));
-        let path = critical_path(&rows, Roof::Probed(10.0)).expect("time passed");
+        let path = critical_path(&rows, Roof::Probed(10.0), None).expect("time passed");
         assert!(
             path.verdict
                 .starts_with("QProj, UpProj, DownProj and 2 more move 4.5 MB"),

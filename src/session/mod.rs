@@ -4,6 +4,7 @@
 //! taking [`snapshot::Command`]s. A slow reader misses frames, it never delays a token.
 
 mod advice;
+mod counting;
 mod faults;
 pub mod load;
 mod orders;

@@ -3,14 +3,16 @@
 use super::load::{Loaded, Source};
 use super::run::{Options, Session};
 use super::snapshot::{
-    BrickRow, EngineInfo, Latency, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling, Roofline,
-    Snapshot,
+    BrickRow, Counters, EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling,
+    Roofline, Snapshot, StepTrace,
 };
 use crate::engine::cpu::KernelSet;
 use crate::engine::cpu::kernel_use::KernelUse;
 use crate::engine::{Engine, StepKind};
 use crate::model::{Brick, quantisation_name, weight_bytes_per_token};
 use crate::profiler::critical::{Roof, critical_path};
+use crate::profiler::graph::{StepPath, fill_slack, fnv1a_64, threads_critical_path};
+use crate::profiler::roofline::{int8_bricks, roofline};
 use crate::profiler::{StepRecorder, os};
 use crate::session::snapshot::KernelInfo;
 use std::collections::HashMap;
@@ -87,13 +89,6 @@ pub(super) fn kernels(engine: &Engine<StepRecorder>) -> Vec<KernelInfo> {
     bricks.iter().zip(&uses).map(info).collect()
 }
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo).
-fn fnv1a_64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| {
-        (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 fn isa_name(set: KernelSet) -> &'static str {
     match set {
         KernelSet::Scalar => "no vector kernels",
@@ -108,8 +103,10 @@ impl Session {
     /// The present moment. Allocates; call it when something is to be shown, not for every token.
     pub fn snapshot(&mut self) -> Snapshot {
         self.seq += 1;
+        self.profile.watch.cluster(self.began.elapsed());
         let bricks = self.profile.stats.rows(StepKind::Decode);
         let roof = self.roof();
+        let (last_step, path) = self.last_step();
         let mut snapshot = Snapshot {
             seq: self.seq,
             state: self.state(),
@@ -122,15 +119,15 @@ impl Session {
             attention_parts: self.profile.stats.attention_rows(),
             prefill_bricks: self.profile.stats.rows(StepKind::Prefill),
             layers: self.profile.stats.layer_rows(),
-            last_step: self.engine.observer().trace(),
+            last_step,
             heat: self.profile.stats.heat_rows(),
             kernels: Arc::clone(&self.kernels),
-            critical_path: critical_path(&bricks, roof),
-            roofline: Roofline::default(),
-            latency: Latency::default(),
-            token_times: Vec::new(),
-            anomalies: Vec::new(),
-            counters: None,
+            critical_path: critical_path(&bricks, roof, path.as_ref()),
+            roofline: self.roofline(&bricks, roof),
+            latency: self.profile.stats.wall(StepKind::Decode).latency(),
+            token_times: self.profile.watch.token_times(),
+            anomalies: self.profile.watch.anomalies(),
+            counters: self.counters(),
             profiling: self.profiling(&bricks),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),
@@ -173,6 +170,32 @@ impl Session {
             clock: if modelled { "modelled" } else { "measured" }.into(),
             pace_tok_s: self.options.pace,
         }
+    }
+
+    /// The last step with the slack of every share, and the critical path of the mean step.
+    fn last_step(&self) -> (Option<StepTrace>, Option<StepPath>) {
+        let recorder = self.engine.observer();
+        let Some(mut last) = recorder.trace() else {
+            return (None, None);
+        };
+        // A trace that the graph refuses has no slack to show; the recorder makes none.
+        let _ = fill_slack(&mut last);
+        let us_per_tick = recorder.clock().us(1);
+        let mean = self.profile.mean.trace(&last, us_per_tick);
+        let path = mean.and_then(|mean| threads_critical_path(&mean).ok());
+        (Some(last), path)
+    }
+
+    fn roofline(&self, bricks: &[BrickRow], roof: Roof) -> Roofline {
+        let int8 = int8_bricks(&self.loaded.model.plan, self.options.config.kernels);
+        roofline(bricks, &self.peaks, roof, &int8)
+    }
+
+    fn counters(&mut self) -> Option<Counters> {
+        let running = !self.is_idle();
+        let drop = self.profile.throughput.highest();
+        let counters = self.counters.as_mut()?;
+        counters.figures(self.engine.observer_mut(), running, drop)
     }
 
     /// How profiling is done, and what it costs by the number of stamps and the cost of one.

@@ -1,6 +1,7 @@
 //! One session: a prompt running on an engine, step by step, under commands. No threads and no channels here.
 
 use super::advice::{Advice, Surroundings};
+use super::counting::Counting;
 use super::faults::StepFaults;
 use super::load::Loaded;
 use super::profile::Profile;
@@ -10,10 +11,10 @@ use crate::engine::sampler::{Sampler, SamplerConfig};
 use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
 use crate::model::Model;
 use crate::profiler::os::OsSampler;
-use crate::profiler::probe::Bandwidth;
+use crate::profiler::probe::{self, Bandwidth};
 use crate::profiler::rates::RateMeter;
 use crate::profiler::{Clock, StepRecorder};
-use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo};
+use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub struct Options {
     pub sync_mode: SyncMode,
     /// Read bandwidth of the machine by thread count, as far as it was probed.
     pub bandwidth: Vec<Bandwidth>,
+    /// Peaks of the machine, as far as they were probed.
+    pub peaks: Vec<Peak>,
 }
 
 /// Why a session cannot start or go on.
@@ -114,7 +117,13 @@ pub struct Session {
     pub(super) kernels: Arc<Vec<KernelInfo>>,
     /// Cost of one stamp of the clock, where it is measured.
     pub(super) stamp_ns: Option<f64>,
+    /// Those of the machine, marked for the configuration in force.
+    pub(super) peaks: Vec<Peak>,
+    /// What processor and system count; `None` with modelled time.
+    pub(super) counters: Option<Counting>,
     pub(super) faults: StepFaults,
+    /// When the session began.
+    pub(super) began: Instant,
     /// Time that the first engine took to build.
     pub(super) engine_took: Duration,
     pub(super) prompt_ids: Vec<u32>,
@@ -147,7 +156,7 @@ impl Session {
         check_fits(&prompt_ids, &options.config)?;
         Ok(Self {
             sampler: Sampler::new(options.sampler, loaded.model.n_vocab),
-            profile: Profile::new(loaded.model.hparams.n_layers),
+            profile: Profile::new(loaded.model.hparams.n_layers, !options.clock.is_modelled()),
             rates: RateMeter::new(),
             advice: Advice::default(),
             model_info: Arc::new(super::publish::model_info(&loaded)),
@@ -157,6 +166,9 @@ impl Session {
             faults: StepFaults::new(!options.clock.is_modelled()),
             kernels: Arc::new(super::publish::kernels(&engine)),
             stamp_ns: options.clock.stamp_cost_ns(),
+            peaks: options.peaks.clone(),
+            counters: (!options.clock.is_modelled()).then(Counting::default),
+            began,
             engine_took,
             prompt_ids,
             stream: StreamDecoder::new(Arc::clone(&loaded.tokenizer)),
@@ -464,6 +476,7 @@ impl Session {
         (self.generated, self.decoded) = (0, 0);
         self.phase = Phase::Prefill { done: 0 };
         self.faults.interrupt();
+        self.profile.interrupt();
         if std::mem::take(&mut self.prefill_stale) {
             self.rates.clear_prefill();
         }
@@ -514,6 +527,7 @@ impl Session {
     pub(super) fn rebuild(&mut self, config: Config) -> Result<(), EngineError> {
         self.leave_token();
         self.faults.interrupt();
+        self.profile.interrupt();
         let mut engine = build_engine(&self.loaded.model, &config, &self.options)?;
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self
@@ -528,6 +542,12 @@ impl Session {
         }
         self.kernels = Arc::new(super::publish::kernels(&engine));
         self.engine = engine;
+        if !self.peaks.is_empty() && !self.options.clock.is_modelled() {
+            probe::in_use(&mut self.peaks, config.kernels, config.threads);
+        }
+        if let Some(counters) = &mut self.counters {
+            counters.engine_changed();
+        }
         self.options.config = config;
         self.machine = Arc::new(super::publish::machine_info(&self.options));
         Ok(())

@@ -63,6 +63,7 @@ pub fn options(prompt: &str) -> Options {
         pace: None,
         clock: Clock::modelled(),
         bandwidth: Vec::new(),
+        peaks: Vec::new(),
         sync_mode: SyncMode::Deferred,
     }
 }

@@ -165,7 +165,8 @@ pub struct CriticalNode {
     pub id: BrickId,
     /// Time on the path, microseconds a token.
     pub us: f64,
-    /// How much longer its calls could take without making the step longer, summed over the step, microseconds.
+    /// Slack of its shares on all threads: how much longer those that the path does not go through could take without making
+    /// the step longer, summed over the step, microseconds.
     #[serde(default)]
     pub slack_us: f64,
     /// Share of the path, 0 to 1.

@@ -61,6 +61,11 @@ impl Cores {
         core
     }
 
+    /// The core last seen, if any.
+    pub(super) fn known(&self) -> Option<u32> {
+        core(self.last)
+    }
+
     /// Moves so far in this step.
     pub(super) fn migrations(&self) -> u32 {
         self.migrations

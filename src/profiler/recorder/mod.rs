@@ -25,8 +25,12 @@ use super::clock::{Clock, os_thread_id};
 use crate::engine::{Call, Done, Observer, StepKind, SyncMode, Ticks};
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
-use crate::profiler::figures::StepTrace;
+use crate::profiler::counters::BrickSampler;
+use crate::profiler::figures::{BrickCounters, StepTrace};
 use lane::Cores;
+
+/// Counters are read by brick in one of so many decode steps: a reading is a system call.
+const SAMPLE_EVERY: u64 = 16;
 
 /// One timed call. Times are ticks of the record's clock; `start` counts from the start of the step, pauses left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +135,10 @@ pub struct StepRecorder {
     /// The system's id of the thread that drives the engine, once it has.
     os_thread: Option<i32>,
     mode: SyncMode,
+    /// Reads counters at the boundaries of every so many decode steps, where there are counters.
+    sampler: Option<BrickSampler>,
+    decode_steps: u64,
+    sampling: bool,
     enabled: bool,
     in_step: bool,
     /// Modelled time so far, ticks.
@@ -165,6 +173,9 @@ impl StepRecorder {
             lanes: Vec::new(),
             os_thread: None,
             mode: SyncMode::Deferred,
+            sampler: None,
+            decode_steps: 0,
+            sampling: false,
             enabled: true,
             in_step: false,
             virtual_now: 0,
@@ -195,9 +206,28 @@ impl StepRecorder {
         driver + workers
     }
 
+    /// Reads `sampler` at every boundary of thread 0 in one of [`SAMPLE_EVERY`] decode steps.
+    pub fn set_sampler(&mut self, sampler: Option<BrickSampler>) {
+        self.sampler = sampler;
+    }
+
+    /// What was counted by brick; empty without a sampler.
+    pub fn sampled_bricks(&self) -> Vec<BrickCounters> {
+        self.sampler
+            .as_ref()
+            .map_or_else(Vec::new, BrickSampler::figures)
+    }
+
     /// What the workers recorded, thread 1 first; empty with modelled time.
     pub fn lanes(&self) -> &[WorkerLane] {
         &self.lanes
+    }
+
+    /// Times that any thread was seen on another core in the last step; `None` where the clock does not tell.
+    pub fn migrations(&self) -> Option<u32> {
+        self.record.cores.known()?;
+        let workers = self.lanes.iter().map(WorkerLane::migrations);
+        Some(workers.fold(self.record.migrations(), u32::saturating_add))
     }
 
     /// The system's ids of the threads, that which drives the engine first; those that have not run yet are left out.
@@ -224,6 +254,16 @@ impl StepRecorder {
         }
         for lane in &mut self.lanes {
             lane.begin_step();
+        }
+        self.decode_steps += u64::from(kind == StepKind::Decode);
+        self.sampling = false;
+        if let Some(sampler) = self.sampler.as_mut().filter(|_| {
+            kind == StepKind::Decode
+                && self.enabled
+                && self.decode_steps.is_multiple_of(SAMPLE_EVERY)
+        }) {
+            self.sampling = true;
+            sampler.start();
         }
         let begin = self.now();
         let record = &mut self.record;
@@ -281,7 +321,17 @@ impl StepRecorder {
             (stamp.ticks.saturating_sub(self.paused), stamp.core)
         };
         self.push(call, start, end, end, core);
+        self.count(call.id);
         end
+    }
+
+    #[inline]
+    fn count(&mut self, id: BrickId) {
+        if self.sampling
+            && let Some(sampler) = &mut self.sampler
+        {
+            sampler.boundary(id);
+        }
     }
 
     /// Stamp after the barrier that followed the brick last recorded, whose work ended at `work_end`. Returns the
@@ -292,6 +342,7 @@ impl StepRecorder {
             return 0;
         }
         let end = self.now();
+        self.count(BrickId::Sync);
         // When the call did not fit, its waiting must not be charged to the call before it.
         if let Some(last) = self
             .record
@@ -364,6 +415,8 @@ impl StepRecorder {
     pub fn pause(&mut self) {
         if self.paused_since.is_none() {
             self.paused_since = Some(self.record.clock.now());
+            // What is counted while time stands still is no brick's.
+            self.sampling = false;
         }
     }
 
