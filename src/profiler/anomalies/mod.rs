@@ -15,7 +15,7 @@ use super::recorder::StepRecord;
 use crate::model::brick::BrickId;
 use crate::profiler::figures::{Anomaly, TokenTime};
 use baseline::{Baseline, Scratch};
-use cause::{Found, Reason, Typical};
+use cause::{Found, Typical};
 use std::collections::VecDeque;
 use std::time::Duration;
 

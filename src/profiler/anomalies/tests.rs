@@ -270,7 +270,8 @@ fn sentences_name_brick_loss_and_cause() {
     }
     let mut slow = steady;
     slow[BrickId::LmHead as usize] += 2300.0;
-    let cases: [(fn(&mut TokenTime), &str); 6] = [
+    type Happen = fn(&mut TokenTime);
+    let cases: [(Happen, &str); 6] = [
         (
             |t| t.major_faults = Some(3),
             "while 3 pages were read from disk",
@@ -321,7 +322,11 @@ fn print_cost() {
     println!("{:?} a token, {slow} slow", start.elapsed() / 10_000);
     for i in 0..3 {
         let start = std::time::Instant::now();
-        push(&mut watch, quiet(20_000 + i), &tokens[0].1);
+        assert!(push(
+            &mut watch,
+            quiet(10_000 + i),
+            &tokens[0].1.map(|us| 2.0 * us)
+        ));
         let slow = start.elapsed();
         let start = std::time::Instant::now();
         watch.cluster(Duration::from_secs(10 * (1 + u64::from(i))));
