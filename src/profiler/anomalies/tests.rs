@@ -108,9 +108,9 @@ fn injected_slow_tokens_are_all_found_with_brick_and_cause() {
 }
 
 #[test]
-fn stationary_noise_raises_fewer_alarms_than_one_in_a_thousand() {
+fn stationary_noise_raises_at_most_one_alarm_in_ten_thousand_tokens() {
     // Bricks vary on their own: a token varies by about 0.45 of it.
-    for (sigma, most) in [(0.01, 0), (0.05, 0), (0.1, 4), (0.3, 10)] {
+    for sigma in [0.01, 0.05, 0.1, 0.2, 0.3] {
         let mut random = Random(11);
         let mut watch = Watch::new(TOKENS);
         let mut alarms = 0;
@@ -121,10 +121,9 @@ fn stationary_noise_raises_fewer_alarms_than_one_in_a_thousand() {
                 watch.cluster(Duration::from_secs(u64::from(position)));
             }
         }
-        println!("sigma {sigma}: {alarms} alarms");
-        assert!(alarms <= most, "{sigma}: {alarms}");
+        assert!(alarms <= 1, "{sigma}: {alarms}");
         let clusters = watch.anomalies().iter().filter(|a| a.by_clusters).count();
-        assert!(clusters <= most as usize, "{sigma}: {clusters} by clusters");
+        assert!(clusters <= 1, "{sigma}: {clusters} by clusters");
     }
 }
 
