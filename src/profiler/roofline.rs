@@ -269,7 +269,7 @@ mod tests {
             .map(|(&id, n)| row(id, n, 100.0, 150_000 * n, 1_000_000))
             .collect();
         let roof = Roof::Probed(20.0);
-        let path = critical_path(&rows, roof).expect("time passed");
+        let path = critical_path(&rows, roof, None).expect("time passed");
         for p in roofline(&rows, &peaks(), roof, INT8).points {
             let node = path
                 .nodes

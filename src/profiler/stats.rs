@@ -8,7 +8,7 @@ use super::step_times::StepTimes;
 use crate::engine::StepKind;
 use crate::model::brick::{BrickId, Category};
 use crate::model::work::Work;
-use crate::profiler::figures::{BrickRow, HeatRow, LayerRow};
+use crate::profiler::figures::{BrickRow, HeatRow, Latency, LatencyBucket, LayerRow};
 
 /// Count, spread and percentiles of durations in nanoseconds.
 #[derive(Debug, Clone)]
@@ -95,6 +95,27 @@ impl Spread {
         self.histogram
             .quantile(q)
             .map(|v| v.clamp(self.min, self.max))
+    }
+
+    /// All of it in microseconds, with the occupied buckets of the histogram; allocates.
+    pub fn latency(&self) -> Latency {
+        let us = |ns: Option<f64>| ns.map(|ns| ns * 1e-3);
+        let bucket = |(from, to, count)| LatencyBucket {
+            from_us: from * 1e-3,
+            to_us: to * 1e-3,
+            count,
+        };
+        Latency {
+            count: self.count,
+            mean_us: us(self.mean_ns()),
+            stddev_us: us(self.stddev_ns()),
+            min_us: us(self.min_ns()),
+            p50_us: us(self.quantile_ns(0.50)),
+            p90_us: us(self.quantile_ns(0.90)),
+            p99_us: us(self.quantile_ns(0.99)),
+            max_us: us(self.max_ns()),
+            buckets: self.histogram.buckets().map(bucket).collect(),
+        }
     }
 }
 
@@ -494,6 +515,28 @@ mod tests {
         assert_eq!(
             (s.mean_ns(), s.stddev_ns(), s.quantile_ns(0.99)),
             (Some(5.0), None, Some(5.0))
+        );
+    }
+
+    #[test]
+    fn latency_is_the_spread_in_microseconds() {
+        let mut s = Spread::default();
+        assert_eq!(s.latency(), Latency::default());
+        for ns in 1..=100u32 {
+            s.add(f64::from(ns) * 1000.0);
+        }
+        let l = s.latency();
+        assert_eq!((l.count, l.min_us, l.max_us), (100, Some(1.0), Some(100.0)));
+        let near =
+            |got: Option<f64>, want: f64| got.is_some_and(|g| (g / want - 1.0).abs() <= 0.04);
+        assert!(near(l.p50_us, 50.0) && near(l.p90_us, 90.0) && near(l.p99_us, 99.0));
+        assert!(near(l.mean_us, 50.5) && near(l.stddev_us, 29.01));
+        assert_eq!(l.buckets.iter().map(|b| b.count).sum::<u64>(), 100);
+        let ends = (l.buckets.first(), l.buckets.last());
+        assert!(ends.0.is_some_and(|b| b.from_us <= 1.0 && 1.0 < b.to_us));
+        assert!(
+            ends.1
+                .is_some_and(|b| b.from_us <= 100.0 && 100.0 < b.to_us)
         );
     }
 

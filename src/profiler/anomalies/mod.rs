@@ -15,7 +15,7 @@ use super::recorder::StepRecord;
 use crate::model::brick::BrickId;
 use crate::profiler::figures::{Anomaly, TokenTime};
 use baseline::{Baseline, Scratch};
-use cause::{Found, Reason, Typical};
+use cause::{Found, Typical};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -97,42 +97,31 @@ impl Watch {
         if !token.us.is_finite() || token.us <= 0.0 {
             return false;
         }
-        if self
-            .ring
-            .newest()
-            .is_some_and(|last| token.position <= last.position)
-        {
+        let brick_us = brick_us.map(|us| if us.is_finite() { us.max(0.0) } else { 0.0 });
+        let last = self.ring.newest().map(|last| last.position);
+        if last.is_some_and(|last| token.position <= last) {
             // The old baseline serves until the new sequence has one: its tokens are shorter if anything.
             self.restart();
         }
-        let expected = self
-            .baseline
-            .filter(|b| b.is_slow(&token))
-            .map(|b| b.expected_us(token.position));
-        let reason = expected.map(|_| self.typical().reason(&token, brick_us));
-        let seq = self.ring.push(
-            TokenTime {
-                slow: expected.is_some(),
-                ..token
-            },
-            brick_us,
-        );
-        if let Some((expected_us, reason)) = expected.zip(reason) {
-            let by = (true, false);
-            self.keep(Found::new(seq, &token, expected_us, reason, by));
+        let exceeded = self.baseline.filter(|b| b.is_slow(&token));
+        let token = TokenTime {
+            slow: exceeded.is_some(),
+            ..token
+        };
+        let reason = exceeded.map(|_| self.typical().reason(&token, &brick_us));
+        let seq = self.ring.push(token, brick_us);
+        if let Some((baseline, reason)) = exceeded.zip(reason) {
+            let expected_us = baseline.expected_us(token.position);
+            self.keep(Found::new(seq, &token, expected_us, reason, (true, false)));
         }
         self.fresh += 1;
-        self.slow_run = if expected.is_some() {
-            self.slow_run + 1
-        } else {
-            0
-        };
+        self.slow_run = if token.slow { self.slow_run + 1 } else { 0 };
         if self.slow_run >= NEW_LEVEL {
             self.restart();
             self.baseline = None;
         }
         self.renew();
-        expected.is_some()
+        token.slow
     }
 
     /// The newest tokens, oldest first.
@@ -261,15 +250,14 @@ impl Ring {
     }
 
     /// Returns the token's number.
-    fn push(&mut self, token: TokenTime, brick_us: &[f32; BrickId::COUNT]) -> u64 {
-        let sound = brick_us.map(|us| if us.is_finite() { us.max(0.0) } else { 0.0 });
+    fn push(&mut self, token: TokenTime, brick_us: [f32; BrickId::COUNT]) -> u64 {
         let seq = self.next;
         if self.tokens.len() < self.capacity {
             self.tokens.push(token);
-            self.bricks.push(sound);
+            self.bricks.push(brick_us);
         } else {
             let at = self.place(seq);
-            (self.tokens[at], self.bricks[at]) = (token, sound);
+            (self.tokens[at], self.bricks[at]) = (token, brick_us);
         }
         self.next += 1;
         seq

@@ -108,9 +108,9 @@ fn injected_slow_tokens_are_all_found_with_brick_and_cause() {
 }
 
 #[test]
-fn stationary_noise_raises_fewer_alarms_than_one_in_a_thousand() {
+fn stationary_noise_raises_at_most_one_alarm_in_ten_thousand_tokens() {
     // Bricks vary on their own: a token varies by about 0.45 of it.
-    for (sigma, most) in [(0.01, 0), (0.05, 0), (0.1, 4), (0.3, 10)] {
+    for sigma in [0.01, 0.05, 0.1, 0.2, 0.3] {
         let mut random = Random(11);
         let mut watch = Watch::new(TOKENS);
         let mut alarms = 0;
@@ -121,10 +121,9 @@ fn stationary_noise_raises_fewer_alarms_than_one_in_a_thousand() {
                 watch.cluster(Duration::from_secs(u64::from(position)));
             }
         }
-        println!("sigma {sigma}: {alarms} alarms");
-        assert!(alarms <= most, "{sigma}: {alarms}");
+        assert!(alarms <= 1, "{sigma}: {alarms}");
         let clusters = watch.anomalies().iter().filter(|a| a.by_clusters).count();
-        assert!(clusters <= most as usize, "{sigma}: {clusters} by clusters");
+        assert!(clusters <= 1, "{sigma}: {clusters} by clusters");
     }
 }
 
@@ -270,7 +269,8 @@ fn sentences_name_brick_loss_and_cause() {
     }
     let mut slow = steady;
     slow[BrickId::LmHead as usize] += 2300.0;
-    let cases: [(fn(&mut TokenTime), &str); 6] = [
+    type Happen = fn(&mut TokenTime);
+    let cases: [(Happen, &str); 6] = [
         (
             |t| t.major_faults = Some(3),
             "while 3 pages were read from disk",
@@ -321,7 +321,11 @@ fn print_cost() {
     println!("{:?} a token, {slow} slow", start.elapsed() / 10_000);
     for i in 0..3 {
         let start = std::time::Instant::now();
-        push(&mut watch, quiet(20_000 + i), &tokens[0].1);
+        assert!(push(
+            &mut watch,
+            quiet(10_000 + i),
+            &tokens[0].1.map(|us| 2.0 * us)
+        ));
         let slow = start.elapsed();
         let start = std::time::Instant::now();
         watch.cluster(Duration::from_secs(10 * (1 + u64::from(i))));
