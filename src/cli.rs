@@ -150,6 +150,9 @@ pub struct DashboardArgs {
     /// What --headless prints.
     #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
     pub format: Format,
+    /// Write to this file instead of standard output, whole or not at all; compressed where its name ends in .gz.
+    #[arg(long, value_name = "FILE", requires = "headless")]
+    pub out: Option<PathBuf>,
     /// Size of the headless frame, columns x rows.
     #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
     pub size: (u16, u16),
@@ -175,6 +178,16 @@ pub enum Format {
     Text,
     /// The report (docs/src/report.schema.json).
     Json,
+    /// A trace of every step for Perfetto and chrome://tracing: layers, bricks, kernels, threads, counters.
+    Chrome,
+    /// The execution graph of the last step, for graphviz.
+    Dot,
+    /// The execution tree of the last step, and its critical path.
+    Tree,
+    /// The execution graph as JSON in compressed sparse rows.
+    Csr,
+    /// The execution graph as JSON, nodes and edges.
+    Graph,
 }
 
 /// `cbtop inspect`.

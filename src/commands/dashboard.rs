@@ -1,6 +1,6 @@
 //! The dashboard, and its headless form: one frame or one report.
 
-use super::setup;
+use super::{export, setup};
 use crate::cli::{DashboardArgs, Format};
 use anyhow::{Context, bail};
 use cbtop::engine::config::cpus;
@@ -8,10 +8,10 @@ use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
-use cbtop::session::snapshot::{Peak, PeakKind, RunState, Snapshot};
+use cbtop::session::snapshot::{Peak, PeakKind, RunState};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::tui;
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// What the demo model continues: the start of one of the facts it knows.
@@ -113,11 +113,33 @@ fn probe_counts(threads: usize) -> Vec<usize> {
 }
 
 fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCode> {
+    match &args.out {
+        Some(path) => export::to_file(path, |out| print(args, &mut session, out))?,
+        None => {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            print(args, &mut session, &mut out)?;
+            out.flush()?;
+        }
+    }
+    if let RunState::Failed { error } = session.state() {
+        bail!("{error}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the session to its end and writes what was asked for.
+fn print(args: &DashboardArgs, session: &mut Session, out: &mut dyn Write) -> anyhow::Result<()> {
+    match args.format {
+        Format::Chrome => return export::chrome(session, out),
+        Format::Dot | Format::Tree | Format::Csr | Format::Graph => {
+            return export::graph(session, args.format, out);
+        }
+        Format::Text | Format::Json => {}
+    }
     while !session.is_over() {
         session.tick();
     }
     let snapshot = session.snapshot();
-    let mut out = std::io::stdout().lock();
     match args.format {
         Format::Text => {
             let (width, height) = args.size;
@@ -131,17 +153,7 @@ fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCo
             options.ascii |= args.ascii;
             out.write_all(headless::text::render(&snapshot, width, height, &options).as_bytes())?;
         }
-        Format::Json => {
-            Report::new(&snapshot).write(&mut out)?;
-        }
+        _ => Report::new(&snapshot).write(out)?,
     }
-    out.flush()?;
-    finished(&snapshot)
-}
-
-fn finished(snapshot: &Snapshot) -> anyhow::Result<ExitCode> {
-    if let RunState::Failed { error } = &snapshot.state {
-        bail!("{error}");
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

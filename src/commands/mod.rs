@@ -3,6 +3,7 @@
 pub mod bench;
 mod dashboard;
 mod eval;
+mod export;
 mod inspect;
 mod overhead;
 mod run;

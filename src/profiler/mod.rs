@@ -15,6 +15,7 @@ pub mod graph;
 mod heat;
 pub mod histogram;
 pub mod mean_step;
+pub mod named;
 pub mod os;
 pub mod probe;
 pub mod rates;

@@ -1,10 +1,10 @@
 //! Turns a session into the snapshot that front ends read.
 
 use super::load::{Loaded, Source};
-use super::run::{Options, Session};
+use super::run::{Options, Session, timed};
 use super::snapshot::{
     BrickRow, Counters, EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling,
-    Roofline, Snapshot, StepTrace,
+    Roofline, Snapshot, StepTrace, TokenTime,
 };
 use crate::engine::cpu::KernelSet;
 use crate::engine::cpu::kernel_use::KernelUse;
@@ -103,7 +103,8 @@ impl Session {
     /// The present moment. Allocates; call it when something is to be shown, not for every token.
     pub fn snapshot(&mut self) -> Snapshot {
         self.seq += 1;
-        self.profile.watch.cluster(self.began.elapsed());
+        let (since, watch) = (self.began.elapsed(), &mut self.profile.watch);
+        timed(&mut self.host, self.measured, "group tokens", || watch.cluster(since));
         let bricks = self.profile.stats.rows(StepKind::Decode);
         let roof = self.roof();
         let (last_step, path) = self.last_step();
@@ -129,6 +130,7 @@ impl Session {
             anomalies: self.profile.watch.anomalies(),
             counters: self.counters(),
             profiling: self.profiling(&bricks),
+            host: self.host.rows(),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),
             tokens: self.tokens.iter().cloned().collect(),
@@ -139,6 +141,26 @@ impl Session {
         };
         snapshot.recommendations = self.advise(&snapshot);
         snapshot
+    }
+
+    /// The last step that ended, with the slack of every share, and when it began, microseconds from a moment that stays.
+    /// `None` before the first, inside a step, and where bricks are not timed.
+    pub fn step(&self) -> Option<(f64, StepTrace)> {
+        if self.engine.in_step() {
+            return None;
+        }
+        let begin_us = self.engine.observer().last().begin_us();
+        Some((begin_us, self.last_step().0?))
+    }
+
+    /// The kernels of the model's plan, in its order.
+    pub fn kernels(&self) -> Arc<Vec<KernelInfo>> {
+        Arc::clone(&self.kernels)
+    }
+
+    /// The token decoded last.
+    pub fn newest_token(&self) -> Option<TokenTime> {
+        self.profile.watch.newest().copied()
     }
 
     pub(super) fn roof(&self) -> Roof {

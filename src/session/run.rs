@@ -12,6 +12,7 @@ use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepK
 use crate::model::Model;
 use crate::profiler::os::OsSampler;
 use crate::profiler::probe::{self, Bandwidth};
+use crate::profiler::named::Named;
 use crate::profiler::rates::RateMeter;
 use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak};
@@ -122,6 +123,10 @@ pub struct Session {
     /// What processor and system count; `None` with modelled time.
     pub(super) counters: Option<Counting>,
     pub(super) faults: StepFaults,
+    /// Work of the session outside the engine.
+    pub(super) host: Named,
+    /// Whether time is real.
+    pub(super) measured: bool,
     /// When the session began.
     pub(super) began: Instant,
     /// Time that the first engine took to build.
@@ -168,6 +173,8 @@ impl Session {
             stamp_ns: options.clock.stamp_cost_ns(),
             peaks: options.peaks.clone(),
             counters: (!options.clock.is_modelled()).then(Counting::default),
+            host: Named::default(),
+            measured: !options.clock.is_modelled(),
             began,
             engine_took,
             prompt_ids,
@@ -332,7 +339,8 @@ impl Session {
         self.engine.end_step();
         let record = self.engine.observer().last();
         let us = record.wall_us();
-        self.profile.add(self.engine.observer());
+        let (profile, recorder) = (&mut self.profile, self.engine.observer());
+        timed(&mut self.host, self.measured, "fold step in", || profile.add(recorder));
         self.rates.prefill((end - done) as u32, us);
         let Some(choice) = choice else {
             self.phase = Phase::Prefill { done: end };
@@ -352,7 +360,8 @@ impl Session {
         self.engine.end_step();
         let record = self.engine.observer().last();
         let (us, bytes) = (record.wall_us(), record.bytes());
-        self.profile.add(self.engine.observer());
+        let (profile, recorder) = (&mut self.profile, self.engine.observer());
+        timed(&mut self.host, self.measured, "fold step in", || profile.add(recorder));
         self.rates.decode(us, bytes);
         self.faults.step();
         self.decoded += 1;
@@ -375,7 +384,10 @@ impl Session {
         self.history.push(choice.id);
         self.phase = Phase::Decode { next: choice.id };
         let end = self.end_reached();
-        let mut text = self.stream.push(choice.id);
+        let stream = &mut self.stream;
+        let mut text = timed(&mut self.host, self.measured, "detokenise", || {
+            stream.push(choice.id)
+        });
         if end.is_some() {
             text.push_str(&self.stream.flush());
         }
@@ -498,6 +510,7 @@ impl Session {
     /// Time spent on a snapshot instead of tokens.
     pub(super) fn count_overhead(&mut self, spent: Duration) {
         self.rates.overhead(spent.as_secs_f64() * 1e6);
+        self.host.add("make snapshot", spent.as_nanos() as f64);
     }
 
     /// Whether a command asked for one token or one layer that has not run yet.
@@ -552,6 +565,16 @@ impl Session {
         self.machine = Arc::new(super::publish::machine_info(&self.options));
         Ok(())
     }
+}
+
+/// Runs `f`; its time is counted under `name` where time is real.
+pub(super) fn timed<T>(
+    host: &mut Named,
+    measured: bool,
+    name: &str,
+    f: impl FnOnce() -> T,
+) -> T {
+    if measured { host.time(name, f) } else { f() }
 }
 
 fn build_engine(

@@ -6,7 +6,7 @@ pub use crate::engine::config::EngineInfo;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
     Anomaly, AsyncTask, BrickCounters, BrickRow, Cause, Counters, CriticalNode, CriticalPath,
-    HeatRow, KernelInfo, Latency, LatencyBucket, LayerRow, MachineInfo, MemoryInfo, Peak, PeakKind,
+    HeatRow, KernelInfo, Latency, LatencyBucket, LayerRow, MachineInfo, MemoryInfo, NamedRow, Peak, PeakKind,
     Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support, SystemFigures,
     ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
@@ -74,6 +74,9 @@ pub struct Snapshot {
     /// How profiling is done and what it costs.
     #[serde(default)]
     pub profiling: Profiling,
+    /// What the session does between steps; empty with modelled time.
+    #[serde(default)]
+    pub host: Vec<NamedRow>,
     /// Memory and operating-system counters.
     pub memory: MemoryInfo,
     /// The prompt of the run.

@@ -496,6 +496,16 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         anomalies: anomalies(tokens),
         counters: Some(counters()),
         profiling: profiling(),
+        host: vec![NamedRow {
+            name: "detokenise".into(),
+            calls: 120,
+            total_us: 240.0,
+            mean_us: Some(2.0),
+            stddev_us: Some(0.4),
+            p50_us: Some(1.9),
+            p99_us: Some(4.1),
+            max_us: Some(4.4),
+        }],
         memory: MemoryInfo {
             rss_bytes: Some(158_000_000),
             peak_rss_bytes: Some(171_000_000),

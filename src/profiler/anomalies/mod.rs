@@ -124,6 +124,11 @@ impl Watch {
         token.slow
     }
 
+    /// The newest token.
+    pub fn newest(&self) -> Option<&TokenTime> {
+        self.ring.newest()
+    }
+
     /// The newest tokens, oldest first.
     pub fn token_times(&self) -> Vec<TokenTime> {
         self.ring

@@ -131,6 +131,27 @@ pub struct Profiling {
     pub accounted_us: Option<f64>,
 }
 
+/// Times of work outside the engine, by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NamedRow {
+    /// What it is.
+    pub name: String,
+    /// How often it was done.
+    pub calls: u64,
+    /// Time in all, microseconds.
+    pub total_us: f64,
+    /// Mean, microseconds; `None` before the first.
+    pub mean_us: Option<f64>,
+    /// Standard deviation, microseconds; `None` with fewer than two.
+    pub stddev_us: Option<f64>,
+    /// Median, microseconds (histogram, within 4%).
+    pub p50_us: Option<f64>,
+    /// 99th percentile, microseconds.
+    pub p99_us: Option<f64>,
+    /// Longest, microseconds.
+    pub max_us: Option<f64>,
+}
+
 /// A task of an event loop.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AsyncTask {

@@ -5,7 +5,7 @@ mod roofline;
 mod timeline;
 
 pub use counters::{
-    AsyncTask, BrickCounters, Counters, Profiling, Support, SystemFigures, ThreadCounters,
+    AsyncTask, BrickCounters, Counters, NamedRow, Profiling, Support, SystemFigures, ThreadCounters,
 };
 pub use roofline::{Peak, PeakKind, RoofPoint, Roofline};
 pub use timeline::{

@@ -113,6 +113,11 @@ impl StepRecord {
         self.clock.us(self.wall)
     }
 
+    /// When the step began, microseconds of the clock, pauses left out.
+    pub fn begin_us(&self) -> f64 {
+        self.clock.us(self.begin)
+    }
+
     /// Bytes that the step's bricks moved.
     pub fn bytes(&self) -> u64 {
         self.events
