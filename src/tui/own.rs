@@ -104,6 +104,10 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::fixture::decode;
+    use crate::tui::update::{Message, update};
+    use ratatui::layout::Rect;
+    use std::sync::Arc;
 
     #[test]
     fn figures_are_read_once_a_second_or_when_looked_at() {
@@ -133,7 +137,7 @@ mod tests {
         watch.figures(false);
         assert!(watch.frames.is_none());
         assert_eq!(watch.figures(true).and_then(|o| o.frame_interval), None);
-        let mut show = |watch: &mut Watch, seq| {
+        let show = |watch: &mut Watch, seq| {
             watch.frames.as_mut().expect("a clock").shows(seq);
             std::thread::sleep(2 * COARSE);
         };
@@ -145,5 +149,26 @@ mod tests {
         assert!(interval.is_some_and(|t| t >= COARSE), "{interval:?}");
         watch.figures(false);
         assert!(watch.frames.is_none());
+    }
+
+    #[test]
+    fn a_frozen_display_keeps_its_figures() {
+        let area = Rect::new(0, 0, 120, 40);
+        let mut app = crate::tui::Options::default().app(Arc::new(decode(3)), area);
+        let own = |polls| Own {
+            tasks: vec![AsyncTask {
+                polls,
+                ..AsyncTask::default()
+            }],
+            frame_interval: Some(COARSE),
+        };
+        assert!(update(&mut app, Message::Own(own(1))).is_empty());
+        assert_eq!((app.own[0].polls, app.frame_interval), (1, Some(COARSE)));
+        app.toggle_freeze();
+        update(&mut app, Message::Own(own(2)));
+        assert_eq!(app.own[0].polls, 1);
+        app.toggle_freeze();
+        update(&mut app, Message::Own(own(3)));
+        assert_eq!(app.own[0].polls, 3);
     }
 }
