@@ -2,11 +2,11 @@
 
 use super::columns::{Phase, Sort};
 use super::editor::Editor;
-use super::keymap::Keymap;
+use super::keymap::{Action, Keymap};
 use super::layout::{Inputs, Layout};
 use super::theme::Theme;
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snapshot};
+use crate::session::snapshot::{AsyncTask, BrickRow, Message, Recommendation, RunState, Snapshot};
 use ratatui::layout::Rect;
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ impl Panel {
         match self {
             Self::Path => "path",
             Self::Advice => "advice",
+            Self::Timeline => "time",
+            Self::Roofline => "roof",
             Self::Latency => "latency",
             Self::Tree => "tree",
             Self::Debug => "debug",
@@ -170,6 +172,14 @@ pub struct App {
     pub path_cursor: usize,
     /// Recommendation under the cursor.
     pub advice_cursor: usize,
+    /// Point of the roofline under the cursor.
+    pub roof_cursor: usize,
+    /// First line of the counters shown.
+    pub counters_top: usize,
+    /// First line of the panel about cbtop itself.
+    pub debug_top: usize,
+    /// Tasks of the dashboard's own event loop.
+    pub own: Vec<AsyncTask>,
     /// Help or editor.
     pub overlay: Overlay,
     /// A line from the dashboard itself about the last key.
@@ -202,6 +212,10 @@ impl App {
             text_top: None,
             path_cursor: 0,
             advice_cursor: 0,
+            roof_cursor: 0,
+            counters_top: 0,
+            debug_top: 0,
+            own: Vec::new(),
             overlay: Overlay::None,
             notice: None,
             quit: false,
@@ -250,6 +264,13 @@ impl App {
         if !self.frozen {
             self.show_newest();
         }
+    }
+
+    /// The first key that focuses `panel`; empty where none does.
+    pub fn panel_key(&self, panel: Panel) -> String {
+        self.keymap
+            .label(Action::Focus(panel.index() as u8))
+            .unwrap_or_default()
     }
 
     /// The layout of the screen.
