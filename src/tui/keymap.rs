@@ -402,7 +402,7 @@ impl Default for Keymap {
                 &[ch('T')],
                 None,
                 G::Program,
-                "next theme: dark, light, colour-blind, none",
+                "next colour theme",
             ),
             bind(
                 A::Help,

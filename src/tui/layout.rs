@@ -303,12 +303,29 @@ fn roomy(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     }
     let (layers, memory) = aside(layers, side_width(main.width));
     panels.extend([(Panel::Layers, layers), (Panel::Memory, memory)]);
-    let (left, right) = aside(bottom, side_width(main.width));
     let text = (lower / 3).clamp(5, 12);
+    if main.width >= 190 && lower < 34 {
+        // Three columns below: the histogram is narrow by nature.
+        let (rest, right) = aside(bottom, main.width * 28 / 100);
+        let (left, middle) = aside(rest, main.width * 30 / 100);
+        let stack = [(Panel::Timeline, lower - text), (Panel::Text, text)];
+        split(left, &stack, &mut panels);
+        panels.push((Panel::Roofline, middle));
+        let weights: &[(Panel, u16)] = if lower >= 20 {
+            &[(Panel::Latency, 1), (Panel::Counters, 1)]
+        } else {
+            &[(Panel::Latency, 1)]
+        };
+        share_out(right, weights, &mut panels);
+        stand_in(&mut panels, inputs.focus, Panel::Roofline);
+        return panels;
+    }
+    let (left, right) = aside(bottom, side_width(main.width));
     let left_stack = if lower >= 40 {
+        let half = (lower - text) / 2;
         vec![
-            (Panel::Timeline, (lower - text) / 2),
-            (Panel::Tree, lower - text - (lower - text) / 2),
+            (Panel::Timeline, half),
+            (Panel::Tree, lower - text - half),
             (Panel::Text, text),
         ]
     } else {
@@ -318,7 +335,11 @@ fn roomy(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     let weights: &[(Panel, u16)] = match lower {
         0..30 => &[(Panel::Roofline, 1)],
         30..50 => &[(Panel::Roofline, 3), (Panel::Latency, 2)],
-        _ => &[(Panel::Roofline, 5), (Panel::Latency, 4), (Panel::Counters, 4)],
+        _ => &[
+            (Panel::Roofline, 5),
+            (Panel::Latency, 4),
+            (Panel::Counters, 4),
+        ],
     };
     share_out(right, weights, &mut panels);
     stand_in(&mut panels, inputs.focus, Panel::Roofline);

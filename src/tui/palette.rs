@@ -200,9 +200,9 @@ const LIGHT: Palette = Palette {
 };
 
 // Of the palette of Okabe and Ito (2008, https://jfly.uni-koeln.de/color/) those with a contrast of 3 to 1 on black and on
-// white; their yellow, orange and sky blue vanish on white.
+// white; their yellow, orange and sky blue vanish on white. Green and purple are darker than theirs.
 const O_BLUE: Tone = Tone::rgb(0x00, 0x72, 0xb2, Color::Blue);
-const O_GREEN: Tone = Tone::rgb(0x00, 0x9e, 0x73, Color::Cyan);
+const O_GREEN: Tone = Tone::rgb(0x00, 0x87, 0x5f, Color::Cyan);
 const O_VERMILLION: Tone = Tone::rgb(0xd5, 0x5e, 0x00, Color::Red);
 const O_PURPLE: Tone = Tone::rgb(0xc0, 0x6f, 0x9c, Color::Magenta);
 const O_GREY: Tone = Tone::rgb(0x80, 0x80, 0x80, Color::Reset);

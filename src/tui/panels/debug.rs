@@ -61,7 +61,7 @@ fn reading(app: &App) -> String {
         .filter_map(|t| Some((t, t.max_us.filter(|m| m.is_finite())?)))
         .max_by(|a, b| a.1.total_cmp(&b.1));
     let polls = app.own.iter().fold(0u64, |n, t| n.saturating_add(t.polls));
-    let micro = theme_micro(app);
+    let micro = app.theme.glyphs.micro;
     let events = match worst {
         _ if polls == 0 => "the event loop is not watched here".into(),
         Some((task, max)) => format!(
@@ -77,34 +77,17 @@ fn reading(app: &App) -> String {
     format!("{cost}; {events}.")
 }
 
-fn theme_micro(app: &App) -> &'static str {
-    app.theme.glyphs.micro
-}
-
-/// What a mode means, for those who do not know its name.
-fn mode_means(mode: &str) -> &'static str {
-    match mode {
-        "immediate" => "a barrier after every brick",
-        "per_layer" => "a barrier after every layer",
-        "deferred" => "stamps are read after the step, no barrier is added",
-        "none" => "bricks are not timed",
-        _ => "",
-    }
-}
-
 fn profiling(app: &App, sheet: &mut Sheet) {
     let p = &app.snapshot().profiling;
     let ascii = app.theme.glyphs.ascii;
     let mode = sanitise(&p.mode, ascii);
     sheet.gap();
-    if mode.is_empty() {
-        sheet.text("profiling mode not known", app.theme.dim);
-    } else {
-        let means = mode_means(&mode);
-        let colon = if means.is_empty() { "" } else { ": " };
-        sheet.text(&format!("profiling {mode}{colon}{means}"), Style::new());
+    let says = sanitise(&p.says, ascii);
+    match (mode.as_str(), says.as_str()) {
+        ("", _) => sheet.text("how bricks are timed is not known", app.theme.dim),
+        (mode, "") => sheet.text(&format!("profiling {mode}"), Style::new()),
+        (mode, says) => sheet.text(&format!("profiling {mode}: {says}"), Style::new()),
     }
-    sheet.text(&sanitise(&p.says, ascii), app.theme.dim);
     let overhead = app.snapshot().rates.overhead_share;
     let facts = vec![
         ("stamps", format!("{} a step", count(p.stamps_per_step))),

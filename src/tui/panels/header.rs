@@ -18,7 +18,11 @@ enum Tabs {
     Roomy,
     /// Key and name of every panel.
     Tight,
-    /// Keys, and the name of the focused panel.
+    /// Keys, and the title of the focused panel.
+    Title,
+    /// Keys, and one word for the focused panel.
+    Word,
+    /// Keys.
     Keys,
 }
 
@@ -28,8 +32,9 @@ fn tab_text(app: &App, panel: Panel, tabs: Tabs) -> (String, String) {
     let name = match tabs {
         Tabs::Roomy => format!(" {} ", panel.short()),
         Tabs::Tight => format!(" {}", panel.short()),
-        Tabs::Keys if panel == app.focus => format!(" {} ", panel.title()),
-        Tabs::Keys => " ".into(),
+        Tabs::Title if panel == app.focus => format!(" {} ", panel.title()),
+        Tabs::Word if panel == app.focus => format!(" {} ", panel.short()),
+        Tabs::Title | Tabs::Word | Tabs::Keys => " ".into(),
     };
     (key, name)
 }
@@ -42,7 +47,7 @@ fn tab_style(app: &App, area: Rect) -> Tabs {
         };
         Panel::ALL.into_iter().map(tab).sum::<usize>() + 3
     };
-    [Tabs::Roomy, Tabs::Tight]
+    [Tabs::Roomy, Tabs::Tight, Tabs::Title, Tabs::Word]
         .into_iter()
         .find(|t| columns(*t) <= area.width.into())
         .unwrap_or(Tabs::Keys)

@@ -4,7 +4,7 @@ mod histogram;
 
 use super::chrome::{self, Part};
 use crate::session::snapshot::Latency;
-use crate::tui::format::{count, micros, number};
+use crate::tui::format::{Scale, count, number};
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{sanitise, wrap};
 use ratatui::buffer::Buffer;
@@ -64,7 +64,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         height: inner.height - line,
         ..inner
     };
-    histogram::render(app, latency, chart, buf);
+    histogram::render(app, latency, scale(latency, theme.glyphs.micro), chart, buf);
 }
 
 /// `p99 is 1.3x the median: 2 of the last 120 tokens were slow.`
@@ -137,13 +137,35 @@ fn legend(app: &App, room: usize) -> Line<'static> {
     Line::from(spans)
 }
 
+/// The unit of all times of the panel: that of the median, or of the longest bucket.
+fn scale(l: &Latency, micro: &'static str) -> Scale {
+    let longest = l.buckets.last().map(|b| b.to_us);
+    let (div, unit, decimals) = match l.p50_us.or(longest).unwrap_or(0.0) {
+        v if v < 1e3 => (1.0, micro, 1),
+        v if v < 1e6 => (1e3, "ms", 2),
+        _ => (1e6, "s", 2),
+    };
+    Scale {
+        div,
+        unit,
+        decimals,
+    }
+}
+
 /// Figures in as many lines as the width asks for.
 fn facts(app: &App, l: &Latency, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let g = &theme.glyphs;
-    let time = |v: Option<f64>| v.map_or("-".into(), |v| micros(v, g.micro));
+    let scale = scale(l, g.micro);
+    let plain = |v: Option<f64>| scale.show(v);
+    let time = |v: Option<f64>| format!("{} {}", scale.show(v), scale.unit);
     let mean = match l.stddev_us {
-        Some(sd) => format!("{} {} {}", time(l.mean_us), g.plus_minus, micros(sd, g.micro)),
+        Some(sd) => format!(
+            "{} {} {}",
+            plain(l.mean_us),
+            g.plus_minus,
+            time(Some(sd))
+        ),
         None => time(l.mean_us),
     };
     let facts = [

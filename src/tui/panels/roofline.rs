@@ -7,7 +7,7 @@ use super::table::{self, Column};
 use crate::session::snapshot::{Peak, PeakKind, RoofPoint, Roofline};
 use crate::tui::format::{number, percent};
 use crate::tui::state::{App, Panel};
-use crate::tui::text::{sanitise, wrap};
+use crate::tui::text::{self, sanitise, wrap};
 use crate::tui::update::moved;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -111,25 +111,8 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let roofline = &app.snapshot().roofline;
     let parts = parts(app, area);
-    let marks = if theme.glyphs.ascii {
-        [" * in use ", ". other roofs ", "letters bricks "]
-    } else {
-        [" ⠤⠤ in use ", "⠄⠄ other roofs ", "letters bricks "]
-    };
-    let [used, other, letters] = marks;
     let bottom = if parts.plot.is_some() {
-        let room = usize::from(area.width).saturating_sub(4);
-        let part = |rank, text, style| chrome::Part::new(rank, vec![Span::styled(text, style)]);
-        chrome::join(
-            vec![
-                part(0, used, theme.strong),
-                part(1, other, theme.dim),
-                part(2, letters, theme.dim),
-                part(3, "(+ more than one) ", theme.dim),
-            ],
-            &Span::raw(""),
-            room,
-        )
+        legend(app, usize::from(area.width).saturating_sub(4))
     } else {
         Line::default()
     };
@@ -144,6 +127,31 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         plot::render(app, roofline, cursor(app), place, buf);
     }
     list(app, roofline, &parts, buf);
+}
+
+/// What the lines and letters of the plot stand for.
+fn legend(app: &App, room: usize) -> Line<'static> {
+    let theme = &app.theme;
+    let [used, other] = if theme.glyphs.ascii {
+        ["**", ".."]
+    } else {
+        ["⠤⠤", "⠄⠄"]
+    };
+    let part = |rank, mark: &'static str, style, text: &'static str| {
+        let mark = Span::styled(mark, style);
+        chrome::Part::new(rank, vec![mark, Span::styled(text, theme.dim)])
+    };
+    let parts = vec![
+        part(0, used, theme.accent, " in use"),
+        part(1, other, theme.dim, " other roofs"),
+        part(2, "a b c", theme.strong, " bricks"),
+        part(3, "+", theme.dim, " more in the same place"),
+    ];
+    let line = chrome::join(parts, &Span::raw("  "), room.saturating_sub(2));
+    let mut spans = vec![Span::raw(" ")];
+    spans.extend(line.spans);
+    spans.push(Span::raw(" "));
+    Line::from(spans)
 }
 
 /// What the plot says, then what the point under the cursor says.
@@ -194,15 +202,24 @@ fn bound(bound: &str, ascii: bool) -> String {
     }
 }
 
-/// Value and unit of a roof with what it holds for: `310.0 Gop/s int8 avx2, 2 threads`.
-fn peak_label(p: &Peak, ascii: bool) -> String {
+/// Value of a roof, and its unit with what it holds for.
+fn peak_text(p: &Peak, ascii: bool) -> (String, String) {
     let threads = p.threads;
-    let isa = sanitise(&p.isa, ascii);
+    let isa = text::fit(&sanitise(&p.isa, ascii), 12, "");
     match p.kind {
-        PeakKind::Memory => format!("{} GB/s memory {threads}T", number(p.value, 1)),
-        PeakKind::Fp32 => format!("{} GFLOP/s fp32 {isa} {threads}T", number(p.value, 0)),
-        PeakKind::Int8 => format!("{} Gop/s int8 {isa} {threads}T", number(p.value, 0)),
+        PeakKind::Memory => (number(p.value, 1), format!("GB/s memory {threads}T")),
+        PeakKind::Fp32 => (
+            number(p.value, 0),
+            format!("GFLOP/s fp32 {isa} {threads}T"),
+        ),
+        PeakKind::Int8 => (number(p.value, 0), format!("Gop/s int8 {isa} {threads}T")),
     }
+}
+
+/// The label of a roof: `310 Gop/s int8 avx2 2T`.
+fn peak_label(p: &Peak, ascii: bool) -> String {
+    let (value, what) = peak_text(p, ascii);
+    format!("{value} {what}")
 }
 
 fn columns() -> Vec<Column> {
@@ -270,14 +287,21 @@ fn peaks(app: &App, roofline: &Roofline, area: Rect, from: usize, buf: &mut Buff
     if room == 0 || roofline.peaks.is_empty() {
         return;
     }
-    let title = Line::styled("roofs, measured here", theme.dim);
+    let title = Line::styled("roofs measured here (T: threads)", theme.dim);
     chrome::put(&title, chrome::row(area, from + 1), buf);
     let mut peaks: Vec<&Peak> = roofline.peaks.iter().collect();
     if peaks.len() > room {
         peaks.retain(|p| p.in_use);
     }
     for (i, p) in peaks.into_iter().take(room).enumerate() {
-        let label = peak_label(p, theme.glyphs.ascii);
+        let (value, what) = peak_text(p, theme.glyphs.ascii);
+        // Tenths stand behind the others' last digit.
+        let value = if p.kind == PeakKind::Memory {
+            value
+        } else {
+            format!("{value}  ")
+        };
+        let label = format!("{} {what}", chrome::right(&value, 7, ""));
         let (mark, style) = if p.in_use {
             (theme.glyphs.pointer, theme.strong)
         } else {
@@ -317,7 +341,7 @@ pub fn click(app: &mut App, area: Rect, at: Position) {
     } else {
         parts
             .plot
-            .and_then(|place| plot::point_at(app, roofline, place, at))
+            .and_then(|place| plot::point_at(roofline, place, at))
     };
     if let Some(i) = hit {
         app.roof_cursor = i;

@@ -1,7 +1,7 @@
 //! The histogram: bars over a time axis with marks at the percentiles; bars to the right where it is narrow.
 
 use crate::session::snapshot::Latency;
-use crate::tui::format::{Scale, count, micros};
+use crate::tui::format::{Scale, count};
 use crate::tui::panels::chrome;
 use crate::tui::state::App;
 use crate::tui::text::width;
@@ -107,7 +107,7 @@ fn zone(latency: &Latency, us: f64) -> u8 {
 }
 
 /// Draws the chart over all of `area`; nothing where it would not be readable.
-pub fn render(app: &App, latency: &Latency, area: Rect, buf: &mut Buffer) {
+pub fn render(app: &App, latency: &Latency, scale: Scale, area: Rect, buf: &mut Buffer) {
     let Some(axis) = Axis::new(latency) else {
         return;
     };
@@ -115,36 +115,64 @@ pub fn render(app: &App, latency: &Latency, area: Rect, buf: &mut Buffer) {
         return;
     }
     if area.width >= 44 && area.height >= 5 {
-        upright(app, latency, &axis, area, buf);
+        upright(app, latency, &axis, scale, area, buf);
     } else {
-        lying(app, latency, &axis, area, buf);
+        lying(app, latency, &axis, scale, area, buf);
     }
 }
 
 /// One bar a line.
-fn lying(app: &App, latency: &Latency, axis: &Axis, area: Rect, buf: &mut Buffer) {
+fn lying(
+    app: &App,
+    latency: &Latency,
+    axis: &Axis,
+    scale: Scale,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let theme = &app.theme;
     let bars = axis.bars(latency, area.height.into());
     let counts = axis.counts(latency, bars);
     let most = counts.iter().copied().max().unwrap_or(1).max(1);
-    let scale = Scale::time(axis.to * 10.0, theme.glyphs.micro);
+    let marked = |i: usize| {
+        let inside = |p: Option<f64>| {
+            p.filter(|v| v.is_finite())
+                .is_some_and(|v| ((axis.at(v) * bars as f64) as usize).min(bars - 1) == i)
+        };
+        [
+            ("p99", latency.p99_us),
+            ("p90", latency.p90_us),
+            ("p50", latency.p50_us),
+        ]
+        .into_iter()
+        .find(|(_, p)| inside(*p))
+        .map_or("   ", |(name, _)| name)
+    };
     for (i, n) in counts.iter().enumerate() {
         let from = axis.value(i as f64 / bars as f64);
         let middle = axis.value((i as f64 + 0.5) / bars as f64);
         let style = zone_style(theme, zone(latency, middle));
         let label = format!("{:>7} {} ", scale.show(Some(from)), scale.unit);
         let number = chrome::right(&count(*n), 6, "");
-        let room = usize::from(area.width).saturating_sub(width(&label) + 7);
+        let room = usize::from(area.width).saturating_sub(width(&label) + 11);
         let mut spans = vec![Span::styled(label, theme.dim)];
         let share = *n as f64 / most as f64;
         spans.extend(chrome::bar(share, room, &theme.glyphs, style, theme.dim));
         spans.push(Span::raw(format!(" {number}")));
+        spans.push(Span::styled(format!(" {}", marked(i)), theme.strong));
         chrome::put(&Line::from(spans), chrome::row(area, i), buf);
     }
 }
 
 /// Bars standing on the time axis, with the percentiles marked below.
-fn upright(app: &App, latency: &Latency, axis: &Axis, area: Rect, buf: &mut Buffer) {
+fn upright(
+    app: &App,
+    latency: &Latency,
+    axis: &Axis,
+    scale: Scale,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let theme = &app.theme;
     // Axis, its labels, and marks with their labels where there is room.
     let below = if area.height >= 8 { 4 } else { 2 };
@@ -177,9 +205,9 @@ fn upright(app: &App, latency: &Latency, axis: &Axis, area: Rect, buf: &mut Buff
         }
     }
     counts_axis(app, most, chart, area, buf);
-    time_axis(app, axis, chart, area, buf);
+    time_axis(app, axis, scale, chart, area, buf);
     if below == 4 {
-        marks(app, latency, axis, chart, area, buf);
+        marks(app, latency, axis, scale, chart, buf);
     }
 }
 
@@ -204,7 +232,14 @@ fn counts_axis(app: &App, most: u64, chart: Rect, area: Rect, buf: &mut Buffer) 
     }
 }
 
-fn time_axis(app: &App, axis: &Axis, chart: Rect, area: Rect, buf: &mut Buffer) {
+fn time_axis(
+    app: &App,
+    axis: &Axis,
+    scale: Scale,
+    chart: Rect,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let theme = &app.theme;
     let (corner, line) = if theme.glyphs.ascii {
         ("+", "-")
@@ -218,7 +253,7 @@ fn time_axis(app: &App, axis: &Axis, chart: Rect, area: Rect, buf: &mut Buffer) 
     let labels = usize::from(chart.width / 14).clamp(2, 8);
     for i in 0..labels {
         let t = i as f64 / (labels - 1) as f64;
-        let text = micros(axis.value(t), theme.glyphs.micro);
+        let text = format!("{} {}", scale.show(Some(axis.value(t))), scale.unit);
         let w = width(&text) as u16;
         let at = chart.x + (t * f64::from(chart.width)) as u16;
         let from = at.saturating_sub(w / 2).clamp(
@@ -236,7 +271,20 @@ fn time_axis(app: &App, axis: &Axis, chart: Rect, area: Rect, buf: &mut Buffer) 
 }
 
 /// A pointer at each percentile and its name below, those to the right of one that is too near shifted.
-fn marks(app: &App, latency: &Latency, axis: &Axis, chart: Rect, area: Rect, buf: &mut Buffer) {
+fn marks(
+    app: &App,
+    latency: &Latency,
+    axis: &Axis,
+    scale: Scale,
+    chart: Rect,
+    buf: &mut Buffer,
+) {
+    let area = Rect {
+        x: chart.x - LABELS,
+        width: chart.width + LABELS,
+        height: chart.height + 4,
+        ..chart
+    };
     let theme = &app.theme;
     let up = if theme.glyphs.ascii { "^" } else { "▲" };
     let y = chart.bottom() + 2;
@@ -252,7 +300,7 @@ fn marks(app: &App, latency: &Latency, axis: &Axis, chart: Rect, area: Rect, buf
         let last = chart.width.saturating_sub(1);
         let x = chart.x + ((axis.at(us) * f64::from(chart.width)) as u16).min(last);
         chrome::put(&Line::styled(up, style), Rect::new(x, y, 1, 1), buf);
-        let text = format!("{name} {}", micros(us, theme.glyphs.micro));
+        let text = format!("{name} {} {}", scale.show(Some(us)), scale.unit);
         let w = width(&text) as u16;
         let from = x.saturating_sub(1).max(free);
         let from = from.min(area.right().saturating_sub(w));

@@ -115,7 +115,7 @@ fn cells(roofline: &Roofline, axes: &Axes, field: Rect) -> Vec<(usize, Position)
 }
 
 /// The point drawn at `at`.
-pub fn point_at(_app: &App, roofline: &Roofline, area: Rect, at: Position) -> Option<usize> {
+pub fn point_at(roofline: &Roofline, area: Rect, at: Position) -> Option<usize> {
     let axes = Axes::new(roofline)?;
     cells(roofline, &axes, field(area))
         .into_iter()
@@ -243,25 +243,31 @@ fn roof_labels(
         let Some(value) = log(p.value) else { continue };
         let text = peak_label(p, theme.glyphs.ascii);
         let w = width(&text) as u16;
-        if w > field.width {
+        // Where rows are few, labels of roofs that are not in use would push apart those that are.
+        if w > field.width || (!p.in_use && field.height < 12) {
             continue;
         }
         let spots: Vec<(u16, u16)> = if p.kind == PeakKind::Memory {
-            // Beside the slope, a little above where it enters.
             let slope = |column: u16| {
                 let share = (f64::from(column) + 0.5) / f64::from(field.width.max(1));
                 row(axes.x.0 + share * (axes.x.1 - axes.x.0) + value)
             };
-            [1u16, 3, 6, 10, 15]
+            // Above the slope in use, to the left of it; beside the others, a little below where they enter.
+            let above = [w + 1, w + 4, w + 8]
                 .into_iter()
-                .filter_map(|c| Some((field.x + c + 2, slope(c)? + 1)))
-                .filter(|(x, y)| *y < field.bottom() && x + w <= field.right())
-                .collect()
+                .filter_map(|c| Some((field.x + c - w - 1, slope(c)?)))
+                .filter(|_| p.in_use);
+            let beside = [1u16, 3, 6, 10, 15]
+                .into_iter()
+                .filter_map(|c| Some((field.x + c + 3, slope(c)? + 1)))
+                .filter(|(x, y)| *y < field.bottom() && x + w <= field.right());
+            above.chain(beside).collect()
         } else {
+            // Above the line's end, or in its place.
             let x = field.right() - w;
-            let y = row(value);
-            y.into_iter()
-                .flat_map(|y| [y.saturating_sub(1), y + 1])
+            row(value)
+                .into_iter()
+                .flat_map(|y| [y.saturating_sub(1), y])
                 .filter(|y| (field.y..field.bottom()).contains(y))
                 .map(|y| (x, y))
                 .collect()
