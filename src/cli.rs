@@ -4,6 +4,7 @@ use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{KvType, Overflow, SyncMode};
 use cbtop::gguf::{LoadMethod, MapAdvice};
+use cbtop::tui::theme::ThemeName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -38,6 +39,8 @@ pub enum Command {
     Run(RunArgs),
     /// Measure what profiling costs, in every mode, against the same engine unwatched.
     Overhead(OverheadArgs),
+    /// Print the configuration in effect, to start one's own from.
+    Config(LookArgs),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.
@@ -117,6 +120,17 @@ pub struct SamplerArgs {
     pub seed: u64,
 }
 
+/// Colours and configuration of everything that draws the dashboard.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LookArgs {
+    /// Colours: dark, light, colour-blind or none [default: dark; none with NO_COLOR].
+    #[arg(long, value_name = "NAME")]
+    pub theme: Option<ThemeName>,
+    /// Configuration file [default: $CBTOP_CONFIG, or config.toml in $XDG_CONFIG_HOME/cbtop or ~/.config/cbtop].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
 /// The dashboard and its headless form.
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
@@ -144,6 +158,9 @@ pub struct DashboardArgs {
     /// Draw with ASCII only [default: by the locale].
     #[arg(long)]
     pub ascii: bool,
+    /// Colours and configuration.
+    #[command(flatten)]
+    pub look: LookArgs,
     /// Run without a terminal, print one frame or report, exit.
     #[arg(long)]
     pub headless: bool,

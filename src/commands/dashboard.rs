@@ -1,6 +1,6 @@
 //! The dashboard, and its headless form: one frame or one report.
 
-use super::{export, setup};
+use super::{config, export, setup};
 use crate::cli::{DashboardArgs, Format};
 use anyhow::{Context, bail};
 use cbtop::engine::config::cpus;
@@ -33,18 +33,29 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
             "the dashboard needs a terminal for input and output; use --headless for one frame or a report"
         );
     }
+    // Before the model is loaded: a wrong line in it is told at once.
+    let tui_options = look(args)?;
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let options = options(args, &loaded)?;
     let session = Session::new(loaded, options)?;
     if args.headless {
-        return headless(args, session);
+        return headless(args, session, &tui_options);
     }
-    let mut tui_options = tui::Options::from_env();
-    tui_options.recommend = args.recommend;
-    tui_options.ascii |= args.ascii;
     let handle = session::spawn(session).context("starting the session's thread")?;
     tui::run(handle, &tui_options)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How to draw. With modelled time only what the command line says counts: the same bytes everywhere.
+fn look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
+    let mut options = if args.deterministic {
+        config::fixed(&args.look)?
+    } else {
+        config::options(&args.look)?
+    };
+    options.recommend |= args.recommend;
+    options.ascii |= args.ascii;
+    Ok(options)
 }
 
 fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
@@ -112,12 +123,16 @@ fn probe_counts(threads: usize) -> Vec<usize> {
     counts
 }
 
-fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCode> {
+fn headless(
+    args: &DashboardArgs,
+    mut session: Session,
+    options: &tui::Options,
+) -> anyhow::Result<ExitCode> {
     match &args.out {
-        Some(path) => export::to_file(path, |out| print(args, &mut session, out))?,
+        Some(path) => export::to_file(path, |out| print(args, &mut session, options, out))?,
         None => {
             let mut out = BufWriter::new(std::io::stdout().lock());
-            print(args, &mut session, &mut out)?;
+            print(args, &mut session, options, &mut out)?;
             out.flush()?;
         }
     }
@@ -128,7 +143,12 @@ fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCo
 }
 
 /// Runs the session to its end and writes what was asked for.
-fn print(args: &DashboardArgs, session: &mut Session, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(
+    args: &DashboardArgs,
+    session: &mut Session,
+    options: &tui::Options,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     match args.format {
         Format::Chrome => return export::chrome(session, out),
         Format::Dot | Format::Tree | Format::Csr | Format::Graph => {
@@ -143,15 +163,7 @@ fn print(args: &DashboardArgs, session: &mut Session, out: &mut dyn Write) -> an
     match args.format {
         Format::Text => {
             let (width, height) = args.size;
-            // The same bytes everywhere: then the locale has no say.
-            let mut options = if args.deterministic {
-                tui::Options::default()
-            } else {
-                tui::Options::from_env()
-            };
-            options.recommend = args.recommend;
-            options.ascii |= args.ascii;
-            out.write_all(headless::text::render(&snapshot, width, height, &options).as_bytes())?;
+            out.write_all(headless::text::render(&snapshot, width, height, options).as_bytes())?;
         }
         _ => Report::new(&snapshot).write(out)?,
     }

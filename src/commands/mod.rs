@@ -1,6 +1,7 @@
 //! What each command does: reads its arguments, calls the library, prints.
 
 pub mod bench;
+mod config;
 mod dashboard;
 mod eval;
 mod export;
@@ -27,6 +28,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tokenize(args) => tokenize::run(&args, &mut out),
         Command::Run(args) => run::run(&args, &mut out),
         Command::Overhead(args) => overhead::run(&args, &mut out),
+        Command::Config(args) => config::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

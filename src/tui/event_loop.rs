@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 
 /// Least time between two frames after a key, so that a held key does not flood a slow terminal.
 const FRAME_AFTER_INPUT: Duration = Duration::from_millis(33);
-/// Least time between two frames of a running model: drawing takes its time from the cores that generate.
-const FRAME_AFTER_SNAPSHOT: Duration = Duration::from_millis(125);
 
 type Screen = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
@@ -101,7 +99,7 @@ async fn drive(
         }
         if !(from_session && app.frozen()) {
             schedule.request(if from_session {
-                FRAME_AFTER_SNAPSHOT
+                options.frame_gap()
             } else {
                 FRAME_AFTER_INPUT
             });

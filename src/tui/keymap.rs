@@ -51,6 +51,8 @@ pub enum Action {
     Phase,
     /// Stop or go on taking snapshots, while generation goes on.
     Freeze,
+    /// Change to the next theme.
+    Theme,
     /// Open or close help.
     Help,
     /// Suspend to the shell.
@@ -394,6 +396,13 @@ impl Default for Keymap {
                 None,
                 G::Move,
                 "to the end (the text follows again)",
+            ),
+            bind(
+                A::Theme,
+                &[ch('T')],
+                None,
+                G::Program,
+                "next colour theme",
             ),
             bind(
                 A::Help,

@@ -2,7 +2,7 @@
 
 use super::columns::{Phase, Sort};
 use super::editor::Editor;
-use super::keymap::Keymap;
+use super::keymap::{Action, Keymap};
 use super::layout::{Inputs, Layout};
 use super::own::Own;
 use super::theme::Theme;
@@ -81,6 +81,8 @@ impl Panel {
         match self {
             Self::Path => "path",
             Self::Advice => "advice",
+            Self::Timeline => "time",
+            Self::Roofline => "roof",
             Self::Latency => "latency",
             Self::Tree => "tree",
             Self::Debug => "debug",
@@ -98,7 +100,7 @@ impl Panel {
             Self::Advice => "recommendations: what to change",
             Self::Memory => "memory, page faults, switches",
             Self::Timeline => "timeline: a step thread by thread",
-            Self::Roofline => "roofline: how near the machine's limits",
+            Self::Roofline => "roofline: how near the machine's peak",
             Self::Counters => "counters of processor and system",
             Self::Latency => "token latency: histogram, percentiles",
             Self::Tree => "execution tree of a step",
@@ -172,6 +174,14 @@ pub struct App {
     pub path_cursor: usize,
     /// Recommendation under the cursor.
     pub advice_cursor: usize,
+    /// Point of the roofline under the cursor.
+    pub roof_cursor: usize,
+    /// First line of the counters shown.
+    pub counters_top: usize,
+    /// First line of the panel about cbtop itself.
+    pub debug_top: usize,
+    /// Tasks of the dashboard's own event loop.
+    pub own: Vec<AsyncTask>,
     /// Help or editor.
     pub overlay: Overlay,
     /// A line from the dashboard itself about the last key.
@@ -208,6 +218,10 @@ impl App {
             text_top: None,
             path_cursor: 0,
             advice_cursor: 0,
+            roof_cursor: 0,
+            counters_top: 0,
+            debug_top: 0,
+            own: Vec::new(),
             overlay: Overlay::None,
             notice: None,
             quit: false,
@@ -266,6 +280,13 @@ impl App {
         if !self.frozen {
             self.show_newest();
         }
+    }
+
+    /// The first key that focuses `panel`; empty where none does.
+    pub fn panel_key(&self, panel: Panel) -> String {
+        self.keymap
+            .label(Action::Focus(panel.index() as u8))
+            .unwrap_or_default()
     }
 
     /// The layout of the screen.

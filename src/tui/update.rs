@@ -176,6 +176,10 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             });
         }
         Action::Freeze => app.toggle_freeze(),
+        Action::Theme => {
+            app.theme = app.theme.next();
+            app.notice = Some(format!("theme: {}", app.theme.name.name()));
+        }
         Action::Help => app.overlay = Overlay::Help(0),
         Action::Suspend => app.suspend = true,
     }
@@ -214,7 +218,7 @@ fn focus_by(app: &mut App, by: usize) {
 }
 
 /// `at` moved by `by` within `0..len`.
-fn moved(at: usize, by: i64, len: usize) -> usize {
+pub(super) fn moved(at: usize, by: i64, len: usize) -> usize {
     let last = len.saturating_sub(1) as i64;
     (at as i64).saturating_add(by).clamp(0, last) as usize
 }
@@ -249,7 +253,8 @@ fn move_cursor(app: &mut App, by: i64) {
         Panel::Roofline => panels::roofline::move_cursor(app, by),
         Panel::Counters => panels::counters::move_cursor(app, by),
         Panel::Tree => panels::tree::move_cursor(app, by),
-        Panel::Memory | Panel::Latency | Panel::Debug => {}
+        Panel::Debug => panels::debug::move_cursor(app, by),
+        Panel::Memory | Panel::Latency => {}
     }
 }
 
@@ -290,7 +295,7 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
     }
     if wheel == 0
         && layout.mode == Mode::Full
-        && let Some((panel, _)) = panels::header::tabs(layout.header)
+        && let Some((panel, _)) = panels::header::tabs(app, layout.header)
             .into_iter()
             .find(|(_, r)| r.contains(at))
     {
