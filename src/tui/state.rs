@@ -5,6 +5,7 @@ use super::editor::Editor;
 use super::keymap::Keymap;
 use super::layout::{Inputs, Layout};
 use super::theme::Theme;
+use super::views::Views;
 use crate::model::brick::BrickId;
 use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snapshot};
 use ratatui::layout::Rect;
@@ -170,6 +171,8 @@ pub struct App {
     pub path_cursor: usize,
     /// Recommendation under the cursor.
     pub advice_cursor: usize,
+    /// Where the user is in the timeline, the heat map and the execution tree.
+    pub views: Views,
     /// Help or editor.
     pub overlay: Overlay,
     /// A line from the dashboard itself about the last key.
@@ -202,6 +205,7 @@ impl App {
             text_top: None,
             path_cursor: 0,
             advice_cursor: 0,
+            views: Views::default(),
             overlay: Overlay::None,
             notice: None,
             quit: false,

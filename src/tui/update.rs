@@ -6,6 +6,7 @@ use super::keymap::Action;
 use super::layout::Mode;
 use super::panels;
 use super::state::{App, Overlay, Panel};
+use super::views::moved;
 use crate::session::snapshot::{Command, RecommendationStatus, Snapshot};
 use crossterm::event::{KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
@@ -142,10 +143,13 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             Panel::Tree => panels::tree::fold(app, by < 0),
             _ => move_layer(app, by.into()),
         },
-        Action::Magnify(by) => {
-            if app.focus == Panel::Timeline {
-                panels::timeline::magnify(app, by.into());
-            }
+        Action::Magnify(by) => match app.focus {
+            Panel::Timeline => panels::timeline::magnify(app, by.into()),
+            Panel::Layers => panels::heat::rescale(app, by.into()),
+            _ => {}
+        },
+        Action::Page(by) if app.focus == Panel::Timeline => {
+            panels::timeline::move_lane(app, by.into());
         }
         Action::Page(by) => {
             let rows = app
@@ -206,18 +210,13 @@ fn focus_by(app: &mut App, by: usize) {
     app.focus = Panel::ALL.get(at).copied().unwrap_or(Panel::Bricks);
 }
 
-/// `at` moved by `by` within `0..len`.
-fn moved(at: usize, by: i64, len: usize) -> usize {
-    let last = len.saturating_sub(1) as i64;
-    (at as i64).saturating_add(by).clamp(0, last) as usize
-}
-
 fn move_cursor(app: &mut App, by: i64) {
     match app.focus {
         Panel::Bricks => {
             let (rows, at) = app.sorted_rows();
             app.brick_cursor = rows.get(moved(at, by, rows.len())).map(|r| r.id);
         }
+        Panel::Layers if panels::layers::shows_map(app) => panels::heat::move_cursor(app, by),
         Panel::Layers => move_layer(app, by),
         Panel::Text => {
             let Some(area) = app.layout().panel(Panel::Text) else {
@@ -295,7 +294,10 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
     };
     app.focus = panel;
     if wheel != 0 {
-        move_cursor(app, wheel.into());
+        match panel {
+            Panel::Timeline => panels::timeline::wheel(app, area, at, wheel.into()),
+            _ => move_cursor(app, wheel.into()),
+        }
         return;
     }
     app.notice = None;
@@ -318,6 +320,7 @@ fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
             if let Some(layer) = panels::layers::layer_at(app, area, at) {
                 app.layer_cursor = Some(layer);
             }
+            panels::heat::click(app, area, at);
         }
         Panel::Advice => {
             if let Some(index) = panels::advice::item_at(app, area, at.y) {

@@ -7,6 +7,7 @@ pub mod counters;
 pub mod debug;
 pub mod footer;
 pub mod header;
+pub mod heat;
 pub mod help;
 pub mod latency;
 pub mod layers;
