@@ -7,7 +7,9 @@ use super::layout::{Inputs, Layout};
 use super::theme::Theme;
 use super::views::Views;
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snapshot};
+use crate::session::snapshot::{
+    BrickRow, Message, Recommendation, RoofPoint, RunState, Snapshot,
+};
 use ratatui::layout::Rect;
 use std::sync::Arc;
 
@@ -294,9 +296,17 @@ impl App {
         }
     }
 
+    /// The bricks under the roofs; they are of decode steps, so there are none in a table of prefill chunks.
+    pub fn points(&self) -> &[RoofPoint] {
+        match self.phase() {
+            Phase::Decode => &self.shown.roofline.points,
+            Phase::Prefill => &[],
+        }
+    }
+
     /// Rows of the brick table as sorted, and the index of the one under the cursor.
     pub fn sorted_rows(&self) -> (Vec<&BrickRow>, usize) {
-        let rows = self.sort.apply(self.rows());
+        let rows = self.sort.apply(self.rows(), self.points());
         let at = self
             .brick_cursor
             .and_then(|id| rows.iter().position(|r| r.id == id))
