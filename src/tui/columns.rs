@@ -114,8 +114,8 @@ const PRIORITY_ZOOMED: [Column; 18] = [
     C::P99,
     C::Spread,
     C::Bandwidth,
-    C::Calls,
     C::Roof,
+    C::Calls,
     C::History,
     C::Bar,
     C::ElementRate,
@@ -129,13 +129,19 @@ const PRIORITY_ZOOMED: [Column; 18] = [
 
 impl Column {
     /// Columns of text it takes, the gap before it included; the bar grows beyond it.
-    fn width(self) -> u16 {
+    fn width(self, zoomed: bool) -> u16 {
         match self {
             C::Brick => 13,
             C::Time => 10,
             C::Spread => 8,
             C::Share | C::Bar | C::Calls | C::Elements | C::Bandwidth => 7,
-            C::Roof => 7,
+            C::Roof => {
+                if zoomed {
+                    13
+                } else {
+                    8
+                }
+            }
             C::Block | C::History => 10,
             _ => 9,
         }
@@ -286,20 +292,20 @@ pub fn place(
     for &column in priority {
         // Beyond the main columns a readable bar is worth more than another figure.
         let reserve = if zoomed || chosen.len() < MAIN { 0 } else { 9 };
-        if column.width() + reserve > left {
+        if column.width(zoomed) + reserve > left {
             break;
         }
-        left -= column.width();
+        left -= column.width(zoomed);
         chosen.push(column);
     }
     let has_bar = chosen.contains(&C::Bar);
-    // Beside its bar the share of the roof in figures, and more steps of history, where the bar stays readable.
+    // A longer bar for the roof, its share in figures too, and more steps of history, where the bar stays readable.
     let mut grow = |column, by: u16| {
         let fits = chosen.contains(&column) && left >= by + 8;
         left -= if fits { by } else { 0 };
         if fits { by } else { 0 }
     };
-    let roof = grow(C::Roof, 6);
+    let roof = grow(C::Roof, 5);
     let history = grow(C::History, 10);
     let mut x = 0;
     let in_order = ORDER.into_iter().filter(|c| chosen.contains(c));
@@ -314,7 +320,7 @@ pub fn place(
                 C::Brick => left,
                 _ => 0,
             };
-            let width = column.width() + extra;
+            let width = column.width(zoomed) + extra;
             let scale = column.scale(rows, glyphs);
             let placed = Placed {
                 column,

@@ -372,14 +372,14 @@ impl Default for Keymap {
                 &[ch('+'), ch('=')],
                 None,
                 G::Move,
-                "magnify the timeline; heat by the hottest",
+                "magnify; heat by the hottest cell",
             ),
             bind(
                 A::Magnify(-1),
                 &[ch('-')],
                 None,
                 G::Move,
-                "shrink the timeline; heat by the own mean",
+                "shrink; heat by the brick's mean",
             ),
             bind(
                 A::Page(-1),

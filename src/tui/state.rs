@@ -7,9 +7,7 @@ use super::layout::{Inputs, Layout};
 use super::theme::Theme;
 use super::views::Views;
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{
-    BrickRow, Message, Recommendation, RoofPoint, RunState, Snapshot,
-};
+use crate::session::snapshot::{BrickRow, Message, Recommendation, RoofPoint, RunState, Snapshot};
 use ratatui::layout::Rect;
 use std::sync::Arc;
 

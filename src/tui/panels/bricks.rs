@@ -6,8 +6,8 @@ use crate::session::snapshot::{BrickRow, RoofPoint};
 use crate::tui::columns::{Column, Phase, Placed, place, point};
 use crate::tui::format::{micros, number, percent};
 use crate::tui::state::{App, Panel};
-use ratatui::buffer::Buffer;
 use crate::tui::theme::Theme;
+use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -94,7 +94,9 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         }
     }
     let room = usize::from(inner.height).saturating_sub(rows.len() + 1);
-    if room > 0 && let Some(row) = rows.get(cursor) {
+    if room > 0
+        && let Some(row) = rows.get(cursor)
+    {
         let text = chrome::left(
             &sentence(app, row),
             inner.width.into(),
@@ -108,7 +110,11 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             buf,
         );
         if room > 3 {
-            chrome::put(&explanation(app, &columns), chrome::row(inner, line + 1), buf);
+            chrome::put(
+                &explanation(app, &columns),
+                chrome::row(inner, line + 1),
+                buf,
+            );
         }
     }
 }
@@ -120,7 +126,9 @@ fn sentence(app: &App, row: &BrickRow) -> String {
         let share = number(p.of_roof * 100.0, 0);
         let rest = match p.bound.as_str() {
             "memory" => format!("and reads at {share}% of the memory roof: fewer bytes would help"),
-            "compute" => format!("and runs at {share}% of the compute roof: a better kernel would help"),
+            "compute" => {
+                format!("and runs at {share}% of the compute roof: a better kernel would help")
+            }
             "cache" => format!("and is at {share}% of its roof: the caches serve it"),
             _ => format!("and is at {share}% of its roof: starting calls costs more than the work"),
         };
@@ -151,39 +159,39 @@ fn trend(history: &[f64]) -> Option<String> {
     })
 }
 
-/// What the letters of the roof column and the heights of the history are.
+/// What the words of the roof column and the heights of the history are.
 fn explanation(app: &App, columns: &[Placed]) -> Line<'static> {
     let theme = &app.theme;
     let has = |c| columns.iter().any(|p| p.column == c);
     let mut text = Vec::new();
     if has(Column::Roof) {
-        text.push("of roof: m memory, c compute, k caches, o overhead");
+        text.push("of roof: mem memory, cpu compute, cch caches, ovh overhead");
     }
     if has(Column::History) {
-        text.push("history: newest on the right, middle is the mean, ends 10% or more from it");
+        text.push("history: newest right, half height is the mean");
     }
     Line::styled(text.join("; "), theme.dim)
 }
 
-/// The letter of what bounds a brick, and its colour.
+/// A word for what bounds a brick, and its colour.
 fn bound(point: &RoofPoint, theme: &Theme) -> (&'static str, Style) {
     match point.bound.as_str() {
-        "memory" => ("m", theme.warn),
-        "compute" => ("c", theme.good),
-        "cache" => ("k", theme.accent),
-        _ => ("o", theme.dim),
+        "memory" => ("mem", theme.warn),
+        "compute" => ("cpu", theme.good),
+        "cache" => ("cch", theme.accent),
+        _ => ("ovh", theme.dim),
     }
 }
 
-/// Share of the roof: bar, in a wide column the figure too, and the letter of the roof.
+/// Share of the roof: bar, in a wide column the figure too, and which roof.
 fn roof(app: &App, row: &BrickRow, width: usize) -> Line<'static> {
     let theme = &app.theme;
     let Some(p) = point(row, app.points()).filter(|p| p.of_roof.is_finite()) else {
         return Line::styled(chrome::right("-", width, ""), theme.dim);
     };
-    let (letter, style) = bound(p, theme);
+    let (word, style) = bound(p, theme);
     let figure = if width >= 13 { 5 } else { 0 };
-    let bar = width.saturating_sub(figure + 3);
+    let bar = width.saturating_sub(figure + 5);
     let mut spans = vec![Span::raw(" ")];
     spans.extend(chrome::bar(p.of_roof, bar, &theme.glyphs, style, theme.dim));
     if figure > 0 {
@@ -194,7 +202,7 @@ fn roof(app: &App, row: &BrickRow, width: usize) -> Line<'static> {
             theme.glyphs.ellipsis,
         )));
     }
-    spans.push(Span::styled(format!(" {letter}"), style));
+    spans.push(Span::styled(format!(" {word}"), style));
     Line::from(spans)
 }
 

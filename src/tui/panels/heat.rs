@@ -66,7 +66,9 @@ fn shape(app: &App, inner: Rect) -> Shape {
     let bricks = rows.len().min(room);
     let spare = room - bricks;
     let total = spare.min(4);
-    let parts = layers::parts(&app.snapshot().layers).len().saturating_sub(1);
+    let parts = layers::parts(&app.snapshot().layers)
+        .len()
+        .saturating_sub(1);
     Shape {
         total: 1 + total,
         bricks,
@@ -115,7 +117,11 @@ pub(super) fn render(app: &App, inner: Rect, buf: &mut Buffer) {
     }
     layers::index(app, grid, chrome::row(inner, line), buf);
     let last = usize::from(inner.height).saturating_sub(1);
-    chrome::put(&layers::detail(app), chrome::row(inner, last), buf);
+    chrome::put(
+        &layers::detail(app, inner.width.into()),
+        chrome::row(inner, last),
+        buf,
+    );
 }
 
 fn draw_row(
@@ -129,11 +135,7 @@ fn draw_row(
     let theme = &app.theme;
     let focused = app.focus == Panel::Layers;
     let under_cursor = focused && app.views.heat.brick == Some(row.id);
-    let name = chrome::left(
-        row.id.name(),
-        usize::from(NAME) - 1,
-        theme.glyphs.ellipsis,
-    );
+    let name = chrome::left(row.id.name(), usize::from(NAME) - 1, theme.glyphs.ellipsis);
     let style = if under_cursor {
         theme.selected
     } else {
@@ -256,16 +258,20 @@ fn sentence(app: &App) -> String {
         );
     }
     let apart = cell.us - cell.mean;
-    let sign = if apart < 0.0 { "-" } else { "+" };
+    let size = micros(apart.abs(), g.micro);
+    let sign = match apart {
+        _ if size.starts_with("0.0 ") => "",
+        a if a < 0.0 => "-",
+        _ => "+",
+    };
     format!(
-        "{} in layer {} takes {}, {}{} its mean of {} ({sign}{})",
+        "{} in layer {} takes {}, {}{} its mean of {} ({sign}{size})",
         cell.id.name(),
         cell.layer,
         micros(cell.us, g.micro),
         number(ratio, 2),
         g.times,
         micros(cell.mean, g.micro),
-        micros(apart.abs(), g.micro)
     )
 }
 
@@ -280,10 +286,7 @@ pub(super) fn legend(app: &App, inner: Rect) -> Line<'static> {
         Span::styled(glyph, style)
     });
     let (low, high) = match app.views.heat.scale {
-        HeatScale::OwnMean => (
-            "half ".into(),
-            " twice the brick's mean".into(),
-        ),
+        HeatScale::OwnMean => ("half ".into(), " twice the brick's mean".into()),
         HeatScale::Hottest => (
             "0 ".into(),
             format!(

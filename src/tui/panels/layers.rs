@@ -1,6 +1,7 @@
 //! Time per layer as a strip of cells: colour and height of the glyph both carry the value.
 
-use super::{chrome, heat};
+use super::chrome::{self, Part};
+use super::heat;
 use crate::session::snapshot::{LayerRow, RunState};
 use crate::tui::format::{Scale, micros, number};
 use crate::tui::state::{App, Panel};
@@ -12,8 +13,9 @@ use ratatui::text::{Line, Span};
 const NAME: u16 = 10;
 pub(super) const MEAN: u16 = 10;
 
-pub(super) type Part = (&'static str, fn(&LayerRow) -> f64);
-const PARTS: [Part; 6] = [
+/// A part of a layer's time: name and value.
+pub(super) type Row = (&'static str, fn(&LayerRow) -> f64);
+const PARTS: [Row; 6] = [
     ("total", |l| l.us_per_step),
     ("attention", |l| l.attention_us),
     ("ffn", |l| l.ffn_us),
@@ -141,7 +143,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     }
     if with_detail {
         chrome::put(
-            &detail(app),
+            &detail(app, inner.width.into()),
             chrome::row(inner, line + 1 + usize::from(app.zoomed)),
             buf,
         );
@@ -149,7 +151,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
 }
 
 /// The parts of a layer's time that there are.
-pub(super) fn parts(layers: &[LayerRow]) -> Vec<&'static Part> {
+pub(super) fn parts(layers: &[LayerRow]) -> Vec<&'static Row> {
     PARTS
         .iter()
         .filter(|(_, value)| layers.iter().any(|l| value(l) > 0.0))
@@ -171,13 +173,7 @@ fn range(values: &[f64]) -> (f64, f64) {
 }
 
 /// Draws one part over `area`, its name and mean in the last row of it.
-pub(super) fn strip(
-    app: &App,
-    (name, value): &Part,
-    grid: Grid,
-    area: Rect,
-    buf: &mut Buffer,
-) {
+pub(super) fn strip(app: &App, (name, value): &Row, grid: Grid, area: Rect, buf: &mut Buffer) {
     let line = Rect {
         y: area.bottom().saturating_sub(1),
         height: 1,
@@ -301,7 +297,7 @@ pub(super) fn index(app: &App, grid: Grid, line: Rect, buf: &mut Buffer) {
 }
 
 /// One layer in words: the one under the cursor, else the slowest.
-pub(super) fn detail(app: &App) -> Line<'static> {
+pub(super) fn detail(app: &App, columns: usize) -> Line<'static> {
     let theme = &app.theme;
     let layers = &app.snapshot().layers;
     let slowest = || {
@@ -320,22 +316,31 @@ pub(super) fn detail(app: &App) -> Line<'static> {
     };
     let scale = Scale::time(l.us_per_step.max(l.last_us), theme.glyphs.micro);
     let show = |v: f64| scale.show(Some(v));
-    Line::from(vec![
-        Span::styled(format!("{label} {} ", l.layer), theme.strong),
-        Span::raw(format!("{} {}", show(l.us_per_step), scale.unit)),
-        Span::styled(
-            format!(
-                " = attention {} + ffn {} + norm {} + sync {}; last step {} {}",
+    let dim = |text| vec![Span::styled(text, theme.dim)];
+    let parts = vec![
+        Part::new(
+            0,
+            vec![
+                Span::styled(format!("{label} {} ", l.layer), theme.strong),
+                Span::raw(format!("{} {}", show(l.us_per_step), scale.unit)),
+            ],
+        ),
+        Part::new(
+            1,
+            dim(format!(
+                " = attention {} + ffn {} + norm {} + sync {}",
                 show(l.attention_us),
                 show(l.ffn_us),
                 show(l.norm_us),
                 show(l.sync_us),
-                show(l.last_us),
-                scale.unit
-            ),
-            theme.dim,
+            )),
         ),
-    ])
+        Part::new(
+            2,
+            dim(format!("; last step {} {}", show(l.last_us), scale.unit)),
+        ),
+    ];
+    chrome::join(parts, &Span::raw(""), columns)
 }
 
 fn heading(app: &App) -> Line<'static> {

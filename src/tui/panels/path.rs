@@ -116,11 +116,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     };
     table(app, path, scale, above, sentence, buf);
     if what_if > 0 {
-        let text = chrome::left(
-            &bring(app, path),
-            inner.width.into(),
-            theme.glyphs.ellipsis,
-        );
+        let text = chrome::left(&bring(app, path), inner.width.into(), theme.glyphs.ellipsis);
         chrome::put(
             &Line::styled(text, theme.accent),
             chrome::row(inner, room - 1),

@@ -195,7 +195,7 @@ fn bricks_and_path_zoomed() {
     }
     let drawn = screen(&zoomed(decode(120), 120, 40, "1"));
     assert!(drawn.contains("of roof") && drawn.contains("history"));
-    assert!(drawn.contains("88% m"));
+    assert!(drawn.contains("88% mem"));
     for (w, h) in [(120, 40), (80, 24)] {
         let a = zoomed(decode(120), w, h, "4");
         looks_like(&format!("path-{w}x{h}"), &screen(&a));
@@ -250,7 +250,7 @@ fn the_mouse_selects_and_magnifies() {
     let drawn = screen(&a);
     let y = drawn
         .lines()
-        .position(|l| l.contains("thread 1"))
+        .position(|l| l.contains("│ thread 1  "))
         .unwrap_or_default() as u16;
     click(&mut a, 60, y);
     assert_eq!(a.views.timeline.lane, 2);
@@ -258,7 +258,15 @@ fn the_mouse_selects_and_magnifies() {
     let wheel = |a: &mut App, kind| {
         let modifiers = KeyModifiers::NONE;
         let (column, row) = (60, y);
-        update(a, Message::Mouse(MouseEvent { kind, column, row, modifiers }));
+        update(
+            a,
+            Message::Mouse(MouseEvent {
+                kind,
+                column,
+                row,
+                modifiers,
+            }),
+        );
     };
     wheel(&mut a, MouseEventKind::ScrollUp);
     assert!(a.views.timeline.width_us.is_some());

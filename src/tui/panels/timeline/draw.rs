@@ -50,12 +50,15 @@ pub fn lanes(app: &App, step: &StepTrace, frame: &Frame, buf: &mut Buffer) {
         let line = chrome::row(frame.inner, r.first_lane() + i * r.lane_rows());
         let cells = cells(step, lane, frame.window, frame.columns());
         name(app, step, frame, lane, line, buf);
-        thread_lane(app, step, frame, &cells, line, buf);
-        selection(app, step, frame, lane, line, buf);
         figures(app, step, frame, lane, line, buf);
+        for thick in 0..=r.thick {
+            let line = chrome::row(frame.inner, r.first_lane() + i * r.lane_rows() + thick);
+            thread_lane(app, step, frame, &cells, (line, thick == 0), buf);
+            selection(app, step, frame, lane, (line, thick == 0), buf);
+        }
         if r.waits > 0 {
-            let line = chrome::row(frame.inner, r.first_lane() + i * r.lane_rows() + 1);
-            waits(app, frame, &cells, line, buf);
+            let last = r.first_lane() + (i + 1) * r.lane_rows() - 1;
+            waits(app, frame, &cells, chrome::row(frame.inner, last), buf);
         }
     }
 }
@@ -140,9 +143,8 @@ fn extent(frame: &Frame, from: f64, to: f64) -> Option<(usize, usize)> {
         return None;
     }
     let first = a.max(0.0) as usize;
-    let end = (b.min(columns as f64).round() as usize)
-        .max(first + 1)
-        .min(columns);
+    // Where one ends the next begins: neighbours never overlap.
+    let end = (b.min(columns as f64) as usize).max(first + 1).min(columns);
     Some((first, end))
 }
 
@@ -156,35 +158,53 @@ fn layer_lane(app: &App, step: &StepTrace, frame: &Frame, line: Rect, buf: &mut 
             inside.push((group, a, b));
         }
     }
-    let taken: usize = inside.iter().map(|(_, a, b)| b - a).sum();
-    let every = every(taken as f64 / inside.len().max(1) as f64);
+    let every = every(frame, &inside);
+    let mut free = 0;
     let rule = if theme.glyphs.ascii { "-" } else { "─" };
     for (group, a, b) in inside {
-        let selected = frame.view.lane == 0 && (group.first..=group.last).contains(&frame.view.event);
+        let selected =
+            frame.view.lane == 0 && (group.first..=group.last).contains(&frame.view.event);
         let style = if selected { theme.selected } else { theme.dim };
         let layer = group.layer.unwrap_or(0);
         let text = layer.to_string();
         let x = place.x + a as u16;
-        let mut drawn = 0;
-        if layer.is_multiple_of(every) || selected || text.len() < b - a {
+        if a >= free && layer.is_multiple_of(every) {
             let room = usize::from(place.right() - x);
             buf.set_stringn(x, place.y, &text, room, style);
-            drawn = text.len();
+            free = a + text.len();
         }
         // The last column stays free between two layers.
-        let rest = (b - a).saturating_sub(drawn + 1);
+        let from = a.max(free);
+        let rest = b.saturating_sub(from + 1);
         if rest > 0 {
-            let from = x + drawn as u16;
-            buf.set_stringn(from, place.y, rule.repeat(rest), rest, style);
+            let x = place.x + from as u16;
+            buf.set_stringn(x, place.y, rule.repeat(rest), rest, style);
+        }
+        if selected {
+            buf.set_style(
+                Rect {
+                    x,
+                    width: (b - a) as u16,
+                    ..place
+                },
+                style,
+            );
         }
     }
 }
 
-/// Every how many layers there is room for a number.
-fn every(columns: f64) -> u32 {
+/// Every how many layers there is room for a number and a gap.
+fn every(frame: &Frame, inside: &[(&LayerGroup, usize, usize)]) -> u32 {
+    let time: f64 = inside.iter().map(|(g, ..)| g.piece.work).sum();
+    let mean = time / inside.len().max(1) as f64 / frame.window.width * frame.columns() as f64;
+    let digits = inside
+        .iter()
+        .filter_map(|(g, ..)| g.layer)
+        .max()
+        .map_or(1, |l| l.to_string().len());
     [1, 2, 5, 10, 20, 50, 100]
         .into_iter()
-        .find(|n| f64::from(*n) * columns >= 3.0)
+        .find(|n| f64::from(*n) * mean >= digits as f64 + 1.0)
         .unwrap_or(100)
 }
 
@@ -211,7 +231,7 @@ fn thread_lane(
     step: &StepTrace,
     frame: &Frame,
     cells: &[Cell],
-    line: Rect,
+    (line, named): (Rect, bool),
     buf: &mut Buffer,
 ) {
     let theme = &app.theme;
@@ -234,8 +254,19 @@ fn thread_lane(
         let several = cells
             .get(first..end)
             .is_some_and(|c| c.iter().any(|c| c.pieces > 1));
-        let label = label(name, letter(block, several), end - first);
-        let last = cells.get(end - 1).and_then(|c| c.most).map_or(1.0, |m| m.filled);
+        let label = if named {
+            label(name, letter(block, several), end - first)
+        } else {
+            String::new()
+        };
+        // A column of its own that others share with it is full as far as it is concerned.
+        let last = match end - first {
+            1 => 1.0,
+            _ => cells
+                .get(end - 1)
+                .and_then(|c| c.most)
+                .map_or(1.0, |m| m.filled),
+        };
         let style = theme.category(block);
         let spans = vec![
             Span::styled(label.clone(), style.add_modifier(Modifier::REVERSED)),
@@ -283,15 +314,15 @@ fn selection(
     step: &StepTrace,
     frame: &Frame,
     lane: usize,
-    line: Rect,
+    (line, named): (Rect, bool),
     buf: &mut Buffer,
 ) {
     if frame.view.lane != lane {
         return;
     }
     let theme = &app.theme;
-    let Some((first, end)) = piece_of(step, lane, frame.view.event)
-        .and_then(|p| extent(frame, p.start, p.end()))
+    let Some((first, end)) =
+        piece_of(step, lane, frame.view.event).and_then(|p| extent(frame, p.start, p.end()))
     else {
         return;
     };
@@ -301,10 +332,13 @@ fn selection(
         .events
         .get(frame.view.event)
         .map_or("?", |e| e.id.name());
-    let name: String = name.chars().take(columns.saturating_sub(2)).collect();
+    let mut text = String::new();
+    if named {
+        text.push_str(theme.glyphs.pointer);
+        text.extend(name.chars().take(columns.saturating_sub(2)));
+    }
     let fill = if theme.glyphs.ascii { "+" } else { "▒" };
-    let rest = columns - name.len() - 1;
-    let text = format!("{}{name}{}", theme.glyphs.pointer, fill.repeat(rest));
+    text.push_str(&fill.repeat(columns.saturating_sub(crate::tui::text::width(&text))));
     buf.set_stringn(
         place.x + first as u16,
         place.y,

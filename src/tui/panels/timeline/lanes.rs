@@ -306,7 +306,10 @@ mod tests {
             assert!((waits - step.threads[lane - 1].wait_us).abs() < 1e-6);
             assert!(cells.iter().any(|c| c.pieces > 1));
         }
-        assert_eq!(layers(&step).iter().filter(|g| g.layer.is_some()).count(), 30);
+        assert_eq!(
+            layers(&step).iter().filter(|g| g.layer.is_some()).count(),
+            30
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::tui::format::{micros, number};
 use crate::tui::keymap::Action;
 use crate::tui::state::{App, Panel};
 use crate::tui::views::TimelineView;
-pub use lanes::{layers, sane};
 use lanes::{Window, window};
+pub use lanes::{layers, sane};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
@@ -37,13 +37,15 @@ struct Rows {
     axis: usize,
     layers: usize,
     lanes: usize,
+    /// Rows that make a lane higher.
+    thick: usize,
     /// Under each lane one for how much it waits.
     waits: usize,
     detail: usize,
     gap: usize,
     marks: usize,
     tokens: usize,
-    anomaly: usize,
+    anomalies: usize,
 }
 
 impl Rows {
@@ -65,7 +67,7 @@ impl Rows {
         r.lanes += take(threads.min(2) - 1);
         r.sentence = take(1);
         r.tokens = take(1);
-        r.anomaly = take(1);
+        r.anomalies = take(1);
         r.lanes += take(threads - r.lanes.min(threads));
         r.marks = take(1);
         if take(threads) == threads && r.lanes == threads {
@@ -73,6 +75,10 @@ impl Rows {
         }
         r.gap = take(1);
         r.tokens += take(5);
+        r.anomalies += take(4);
+        while r.lanes == threads && r.thick < 3 && take(threads) == threads {
+            r.thick += 1;
+        }
         r
     }
 
@@ -82,7 +88,7 @@ impl Rows {
     }
 
     fn lane_rows(&self) -> usize {
-        1 + self.waits
+        1 + self.thick + self.waits
     }
 
     /// First row under the lanes.
@@ -142,7 +148,9 @@ impl Frame {
     }
 
     fn time(&self, x: u16) -> Option<f64> {
-        let column = x.checked_sub(self.lanes.x).filter(|c| *c < self.lanes.width)?;
+        let column = x
+            .checked_sub(self.lanes.x)
+            .filter(|c| *c < self.lanes.width)?;
         Some(self.window.time(column.into(), self.columns()))
     }
 }
@@ -193,12 +201,11 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     }
     if frame.rows.detail > 0 {
         let gap = Span::styled(format!(" {} ", theme.glyphs.dot), theme.dim);
-        let mut parts = reading::selected(step, &frame.view, theme);
-        parts.insert(
-            0,
-            Part::new(0, vec![Span::styled(theme.glyphs.pointer, theme.accent)]),
-        );
-        let line = chrome::join(parts, &gap, frame.inner.width.into());
+        let parts = reading::selected(step, &frame.view, theme);
+        let columns = usize::from(frame.inner.width).saturating_sub(2);
+        let mut line = chrome::join(parts, &gap, columns);
+        let mark = format!("{} ", theme.glyphs.pointer);
+        line.spans.insert(0, Span::styled(mark, theme.accent));
         chrome::put(&line, row(frame.rows.under()), buf);
     }
     draw_tokens(app, &frame, buf);
@@ -235,17 +242,24 @@ fn draw_tokens(app: &App, frame: &Frame, buf: &mut Buffer) {
     chrome::put(&Line::styled(label, theme.dim), bottom, buf);
     let right = usize::from(frame.inner.right().saturating_sub(frame.lanes.right()));
     if right > 0 {
-        let label = chrome::right(&tokens::top_label(app, frame.columns()), right.min(8), "");
-        let at = Rect {
-            x: frame.lanes.right(),
-            width: right as u16,
-            ..row(first + r.marks)
-        };
-        chrome::put(&Line::styled(label, theme.dim), at, buf);
+        let (low, high) = tokens::ends(app, frame.columns());
+        let ends = [
+            (first + r.marks, high),
+            (first + r.marks + r.tokens - 1, low),
+        ];
+        for (index, us) in ends.into_iter().take(r.tokens) {
+            let text = chrome::right(&micros(us, theme.glyphs.micro), right.min(8), "");
+            let at = Rect {
+                x: frame.lanes.right(),
+                width: right as u16,
+                ..row(index)
+            };
+            chrome::put(&Line::styled(text, theme.dim), at, buf);
+        }
     }
-    if r.anomaly > 0 {
-        let line = tokens::sentence(app, frame.inner.width.into());
-        chrome::put(&line, row(first + r.marks + r.tokens), buf);
+    for i in 0..r.anomalies {
+        let line = tokens::sentence(app, i, frame.inner.width.into());
+        chrome::put(&line, row(first + r.marks + r.tokens + i), buf);
     }
 }
 
@@ -255,10 +269,7 @@ fn heading(app: &App, step: &StepTrace, frame: &Frame, columns: usize) -> Line<'
     let micro = theme.glyphs.micro;
     let mut parts = vec![Part::new(
         0,
-        vec![Span::styled(
-            micros(frame.window.wall, micro),
-            theme.strong,
-        )],
+        vec![Span::styled(micros(frame.window.wall, micro), theme.strong)],
     )];
     let what = match step.kind {
         crate::engine::StepKind::Decode => format!("token {}", step.position),
@@ -312,18 +323,15 @@ fn legend(app: &App, step: &StepTrace, frame: &Frame, columns: usize) -> Line<'s
         parts.insert(0, Part::new(0, spans));
     }
     let key = |action| app.keymap.label(action).unwrap_or_default();
-    let keys = format!(
-        "{} {} magnify",
-        key(Action::Magnify(1)),
-        key(Action::Magnify(-1))
-    );
-    parts.push(Part::new(2, vec![Span::styled(keys, theme.dim)]));
-    let keys = format!("{} lane", key(Action::Page(1)));
-    parts.push(Part::new(3, vec![Span::styled(keys, theme.dim)]));
-    parts.push(Part::new(
-        4,
-        vec![Span::styled("small letter: several calls", theme.dim)],
-    ));
+    let both = |a, b, what: &str| format!("{} {} {what}", key(a), key(b));
+    for (rank, text) in [
+        (3, both(Action::Magnify(1), Action::Magnify(-1), "magnify")),
+        (4, both(Action::MoveSide(-1), Action::MoveSide(1), "pan")),
+        (5, both(Action::Page(-1), Action::Page(1), "lane")),
+        (2, "small letter: several calls".into()),
+    ] {
+        parts.push(Part::new(rank, vec![Span::styled(text, theme.dim)]));
+    }
     padded(chrome::join(
         parts,
         &Span::styled(format!(" {} ", theme.glyphs.dot), theme.dim),
@@ -388,7 +396,7 @@ mod tests {
         for height in 0..120 {
             for threads in 1..70 {
                 let r = Rows::new(height, threads);
-                let all = r.under() + r.detail + r.gap + r.marks + r.tokens + r.anomaly;
+                let all = r.under() + r.detail + r.gap + r.marks + r.tokens + r.anomalies;
                 assert!(all <= height, "{r:?} of {height}");
                 assert!(r.lanes <= threads && (height == 0 || r.lanes > 0));
             }

@@ -151,7 +151,10 @@ mod tests {
         let panned = pan(&step, near, 3);
         assert!(window(&step, &panned).from > window(&step, &near).from);
         assert_eq!(magnify(&step, near, -4, None).width_us, None);
-        assert_eq!(select_by(&step, view, i64::MAX / 2).event, step.events.len() - 1);
+        assert_eq!(
+            select_by(&step, view, i64::MAX / 2).event,
+            step.events.len() - 1
+        );
         assert_eq!(select_by(&step, view, i64::MIN / 2).event, 0);
     }
 

@@ -60,9 +60,7 @@ fn alone(step: &StepTrace, wall: f64, theme: &Theme) -> String {
     let Some(e) = longest else {
         return "the step has no calls".into();
     };
-    let layer = e
-        .layer
-        .map_or(String::new(), |l| format!(" in layer {l}"));
+    let layer = e.layer.map_or(String::new(), |l| format!(" in layer {l}"));
     format!(
         "{}{layer} is the longest call: {}, {} of the step; thread 0 waits {}",
         e.id.name(),
@@ -112,8 +110,7 @@ fn blame(step: &StepTrace, lane: usize) -> Blame {
         thread: most(&by_lane)
             .filter(|(i, _)| *i > 0)
             .map(|(i, _)| thread_number(step, i)),
-        brick: most(&by_brick)
-            .and_then(|(i, sum)| BrickId::ALL.get(i).map(|id| (*id, sum / all))),
+        brick: most(&by_brick).and_then(|(i, sum)| BrickId::ALL.get(i).map(|id| (*id, sum / all))),
     }
 }
 

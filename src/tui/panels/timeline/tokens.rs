@@ -1,7 +1,7 @@
 //! The newest tokens under the timeline: a sparkline with the slow ones marked, and the newest anomaly in words.
 
 use crate::session::snapshot::TokenTime;
-use crate::tui::format::{micros, number};
+use crate::tui::format::number;
 use crate::tui::panels::chrome;
 use crate::tui::state::App;
 use crate::tui::text::{fit, sanitise};
@@ -18,7 +18,7 @@ pub fn strip(app: &App, area: Rect, marks: Rect, buf: &mut Buffer) {
         .get(tokens.len().saturating_sub(area.width.into())..)
         .unwrap_or_default();
     // From the left while there are few, so that a token stays where it is until the strip is full.
-    let high = highest(newest);
+    let (low, high) = ends(app, area.width.into());
     for (x, token) in (area.left()..area.right()).zip(newest) {
         let column = Rect {
             x,
@@ -26,15 +26,7 @@ pub fn strip(app: &App, area: Rect, marks: Rect, buf: &mut Buffer) {
             ..area
         };
         let style = if token.slow { theme.bad } else { theme.accent };
-        chrome::sparkline(
-            &[token.us],
-            0.0,
-            high,
-            column,
-            buf,
-            &theme.glyphs,
-            style,
-        );
+        chrome::sparkline(&[token.us], low, high, column, buf, &theme.glyphs, style);
         if token.slow {
             let y = if marks.is_empty() { area.y } else { marks.y };
             buf.set_stringn(x, y, "!", 1, theme.bad);
@@ -50,20 +42,20 @@ fn highest(tokens: &[TokenTime]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The longest time of those shown, for the margin.
-pub fn top_label(app: &App, columns: usize) -> String {
+/// The ends of the scale of the newest `columns` tokens, microseconds: from half of the longest, so that differences show,
+/// or from nothing where one took less.
+pub fn ends(app: &App, columns: usize) -> (f64, f64) {
     let tokens = &app.snapshot().token_times;
     let newest = tokens
         .get(tokens.len().saturating_sub(columns)..)
         .unwrap_or_default();
-    match highest(newest) {
-        high if high > 0.0 => micros(high, app.theme.glyphs.micro),
-        _ => String::new(),
-    }
+    let high = highest(newest);
+    let all = newest.iter().all(|t| t.us.is_finite() && t.us > high / 2.0);
+    (if all { high / 2.0 } else { 0.0 }, high)
 }
 
-/// The newest slow token in words, or that there is none.
-pub fn sentence(app: &App, columns: usize) -> Line<'static> {
+/// The slow token `index` in words, the newest being 0; with none at all that there is none.
+pub fn sentence(app: &App, index: usize, columns: usize) -> Line<'static> {
     let theme = &app.theme;
     let snapshot = app.snapshot();
     let fitted = |text: &str| {
@@ -73,7 +65,7 @@ pub fn sentence(app: &App, columns: usize) -> Line<'static> {
             theme.glyphs.ellipsis,
         )
     };
-    match snapshot.anomalies.last() {
+    match snapshot.anomalies.iter().nth_back(index) {
         Some(anomaly) => {
             let found = match (anomaly.by_rule, anomaly.by_clusters) {
                 (true, true) => " (rule and clusters)",
@@ -82,9 +74,10 @@ pub fn sentence(app: &App, columns: usize) -> Line<'static> {
                 (false, false) => "",
             };
             let text = format!("! token {}: {}{found}", anomaly.position, anomaly.says);
-            Line::styled(fitted(&text), theme.bad)
+            let style = if index == 0 { theme.bad } else { theme.dim };
+            Line::styled(fitted(&text), style)
         }
-        None if snapshot.token_times.is_empty() => Line::default(),
+        None if index > 0 || !snapshot.anomalies.is_empty() => Line::default(),
         None => {
             let n = snapshot.token_times.len();
             let text = format!(

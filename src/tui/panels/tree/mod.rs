@@ -20,19 +20,19 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use rows::{Row, parent_of, row_of, tree_rows};
 
-/// Columns by what fits, most important first: label, time, share, wait, bar. What is left is for the detail.
+/// Columns of the figures, the gap before them included.
 const TIME: usize = 10;
 const SHARE: usize = 7;
 const BAR: usize = 12;
 /// From this many columns on there is room for what a row is besides its time.
 const DETAIL: usize = 24;
 
-/// The columns of a table.
+/// The columns of the table; 0 where there is no room.
 #[derive(Clone, Copy)]
 struct Columns {
     label: usize,
-    wait: bool,
-    bar: bool,
+    wait: usize,
+    bar: usize,
     detail: usize,
 }
 
@@ -40,25 +40,22 @@ fn columns(width: usize) -> Columns {
     let label = if width >= 70 { 30 } else { 22 }.min(width.saturating_sub(TIME + SHARE));
     let mut left = width.saturating_sub(label + TIME + SHARE);
     let mut take = |n: usize| {
-        let fits = left >= n;
-        left -= if fits { n } else { 0 };
-        fits
+        let n = if left >= n { n } else { 0 };
+        left -= n;
+        n
     };
     let wait = take(TIME);
-    let bar = take(BAR + DETAIL);
+    let bar = take(BAR);
+    let (bar, detail) = match left {
+        _ if left >= DETAIL => (bar, left),
+        _ if bar > 0 => (bar + left, 0),
+        _ => (0, 0),
+    };
     Columns {
-        label: if bar || left >= DETAIL {
-            label
-        } else {
-            label + left
-        },
+        label,
         wait,
         bar,
-        detail: match (bar, left) {
-            (true, left) => left + DETAIL,
-            (false, left) if left >= DETAIL => left,
-            _ => 0,
-        },
+        detail,
     }
 }
 
@@ -104,6 +101,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let columns = columns(inner.width.into());
     let (above, below) = around(inner.height.into(), columns.detail);
     let wall = rows.first().and_then(|r| r.us).unwrap_or(0.0);
+    let largest = rows.iter().skip(1).filter_map(|r| r.us).fold(0.0, f64::max);
     let scale = Scale::time(wall * 10.0, theme.glyphs.micro);
     if above > 1 {
         let text = chrome::left(
@@ -122,7 +120,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     }
     for (i, row) in rows.iter().enumerate().skip(top).take(visible) {
         let place = chrome::row(inner, above + i - top);
-        draw_row(app, step, columns, scale, (row, wall), place, buf);
+        draw_row(app, step, columns, scale, (row, wall, largest), place, buf);
         if app.focus == Panel::Tree && i == cursor {
             let label = Rect {
                 width: place.width.min(columns.label as u16),
@@ -131,7 +129,9 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             buf.set_style(label, theme.selected);
         }
     }
-    if below > 0 && let Some(row) = rows.get(cursor) {
+    if below > 0
+        && let Some(row) = rows.get(cursor)
+    {
         let text = chrome::left(
             &detail(app, step, row),
             inner.width.into(),
@@ -211,12 +211,8 @@ fn titles(theme: &Theme, columns: Columns, scale: Scale, line: Rect, buf: &mut B
     let mut text = chrome::left("call", columns.label, "");
     text.push_str(&chrome::right(scale.unit, TIME, ""));
     text.push_str(&chrome::right("share", SHARE, ""));
-    if columns.wait {
-        text.push_str(&chrome::right("of it wait", TIME, ""));
-    }
-    if columns.bar {
-        text.push_str(&" ".repeat(BAR));
-    }
+    text.push_str(&chrome::right("waits", columns.wait, ""));
+    text.push_str(&" ".repeat(columns.bar));
     if columns.detail > 0 {
         text.push_str("  what ran");
     }
@@ -228,7 +224,7 @@ fn draw_row(
     step: &StepTrace,
     columns: Columns,
     scale: Scale,
-    (row, wall): (&Row, f64),
+    (row, wall, largest): (&Row, f64, f64),
     line: Rect,
     buf: &mut Buffer,
 ) {
@@ -246,21 +242,22 @@ fn draw_row(
             ellipsis,
         )),
     ];
-    if columns.wait {
+    if columns.wait > 0 {
         let text = chrome::right(&known(row.wait_us), TIME, ellipsis);
         spans.push(Span::styled(text, theme.dim));
     }
-    if columns.bar {
+    if columns.bar > 0 {
         spans.push(Span::raw("  "));
-        match share {
-            Some(share) if row.node != Node::Step => spans.extend(chrome::bar(
-                share,
-                BAR - 2,
+        let bar = columns.bar - 2;
+        match row.us {
+            Some(us) if row.node != Node::Step && largest > 0.0 => spans.extend(chrome::bar(
+                us / largest,
+                bar,
                 &theme.glyphs,
                 style,
                 theme.dim,
             )),
-            _ => spans.push(Span::raw(" ".repeat(BAR - 2))),
+            _ => spans.push(Span::raw(" ".repeat(bar))),
         }
     }
     if columns.detail > 0 {
@@ -286,10 +283,7 @@ fn label(app: &App, step: &StepTrace, row: &Row) -> (String, Style) {
             let layer = event(e).and_then(|e| e.layer).unwrap_or(0);
             (format!("layer {layer}"), Style::new())
         }
-        Node::Brick(e) => (
-            event(e).map_or("?", |e| e.id.name()).to_string(),
-            block(e),
-        ),
+        Node::Brick(e) => (event(e).map_or("?", |e| e.id.name()).to_string(), block(e)),
         Node::Kernel(e) => (
             kernel(app, step, e).map_or("kernel".into(), |k| {
                 format!("kernel {}", sanitise(&k.name, g.ascii))
@@ -356,9 +350,7 @@ fn task(step: &StepTrace, event: u32, thread: u32, micro: &str) -> String {
     else {
         return String::new();
     };
-    let core = s
-        .core
-        .map_or(String::new(), |c| format!("core {c}, "));
+    let core = s.core.map_or(String::new(), |c| format!("core {c}, "));
     let stolen = match s.stolen {
         0 => String::new(),
         n => format!(" ({n} stolen)"),
