@@ -386,14 +386,14 @@ impl Default for Keymap {
                 &[key(KeyCode::PageUp), ctrl('b')],
                 None,
                 G::Move,
-                "one page up",
+                "one page up; timeline: lane up",
             ),
             bind(
                 A::Page(1),
                 &[key(KeyCode::PageDown), ctrl('f')],
                 None,
                 G::Move,
-                "one page down",
+                "one page down; timeline: lane down",
             ),
             bind(
                 A::First,

@@ -40,8 +40,9 @@ pub fn title_line(area: Rect) -> Rect {
 fn window(app: &App, area: Rect) -> (usize, usize) {
     let rows = usize::from(chrome::inner(area).height.saturating_sub(1));
     let (sorted, cursor) = app.sorted_rows();
-    // A row to spare holds the sentence.
-    let rows = if sorted.len() < rows { rows - 1 } else { rows };
+    // A row to spare holds the sentence; the whole screen has one for it.
+    let spare = sorted.len() < rows || (app.zoomed && rows >= 8);
+    let rows = if spare { rows - 1 } else { rows };
     (rows, chrome::scroll_to(cursor, rows))
 }
 
@@ -68,7 +69,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     bottom
         .spans
         .extend(chrome::position(app, top, visible, rows.len()));
-    let inner = chrome::panel(app, Panel::Bricks, area, buf, heading(app), bottom);
+    let inner = chrome::panel(app, Panel::Bricks, area, buf, heading(app, area), bottom);
     if rows.is_empty() {
         let what = match app.phase() {
             Phase::Decode => "no decode step has been timed yet",
@@ -93,17 +94,14 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             buf.set_style(name, theme.selected);
         }
     }
-    let room = usize::from(inner.height).saturating_sub(rows.len() + 1);
+    let shown = rows.len().min(visible);
+    let room = usize::from(inner.height).saturating_sub(shown + 1);
     if room > 0
         && let Some(row) = rows.get(cursor)
     {
-        let text = chrome::left(
-            &sentence(app, row),
-            inner.width.into(),
-            theme.glyphs.ellipsis,
-        );
+        let text = sentence(app, row, inner.width.into());
         // Under the table with air where there is some, so that it is read with it.
-        let line = rows.len() + 1 + usize::from(room > 1);
+        let line = shown + 1 + usize::from(room > 1);
         chrome::put(
             &Line::styled(text, theme.strong),
             chrome::row(inner, line),
@@ -119,25 +117,25 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// One row in words: its share, its roof, how its time moves.
-fn sentence(app: &App, row: &BrickRow) -> String {
-    let mut text = format!("{} takes {} of the step", row.id.name(), percent(row.share));
+/// One row in words: its share, its roof, how its time moves; the last where it fits in `columns`.
+fn sentence(app: &App, row: &BrickRow, columns: usize) -> String {
+    let mut text = format!("{}: {} of the step", row.id.name(), percent(row.share));
     if let Some(p) = point(row, app.points()).filter(|p| p.of_roof.is_finite()) {
         let share = number(p.of_roof * 100.0, 0);
-        let rest = match p.bound.as_str() {
-            "memory" => format!("and reads at {share}% of the memory roof: fewer bytes would help"),
-            "compute" => {
-                format!("and runs at {share}% of the compute roof: a better kernel would help")
-            }
-            "cache" => format!("and is at {share}% of its roof: the caches serve it"),
-            _ => format!("and is at {share}% of its roof: starting calls costs more than the work"),
+        let (roof, so) = match p.bound.as_str() {
+            "memory" => ("the memory roof", "only fewer bytes help"),
+            "compute" => ("the compute roof", "only a better kernel helps"),
+            "cache" => ("its roof", "its bytes come from the caches"),
+            _ => ("its roof", "starting it costs more than its work"),
         };
-        text = format!("{text} {rest}");
+        text = format!("{text}, {share}% of {roof}: {so}");
     }
-    if let Some(trend) = trend(&row.history_us) {
+    if let Some(trend) = trend(&row.history_us)
+        && text.len() + trend.len() + 2 <= columns
+    {
         text = format!("{text}; {trend}");
     }
-    text
+    chrome::left(&text, columns, app.theme.glyphs.ellipsis)
 }
 
 /// How the newest quarter of the history compares with all of it.
@@ -228,8 +226,9 @@ fn history(app: &App, row: &BrickRow, area: Rect, buf: &mut Buffer) {
     );
 }
 
-/// What the times are about: `decode · 6.91 ms a token`.
-fn heading(app: &App) -> Line<'static> {
+/// What the times are about: `decode · 6.91 ms a token`; before it how near the row under the cursor is to its roof where
+/// no row is left to say it.
+fn heading(app: &App, area: Rect) -> Line<'static> {
     let theme = &app.theme;
     let total: f64 = app.rows().iter().map(|r| r.us_per_step).sum();
     let (phase, step) = match app.phase() {
@@ -239,11 +238,34 @@ fn heading(app: &App) -> Line<'static> {
     if app.rows().is_empty() {
         return Line::from(Span::styled(format!(" {phase} "), theme.dim));
     }
-    Line::from(vec![
+    let (rows, at) = app.sorted_rows();
+    let said = window(app, area).0 < usize::from(chrome::inner(area).height.saturating_sub(1));
+    let roof = rows
+        .get(at)
+        .filter(|_| !said)
+        .and_then(|row| point(row, app.points()))
+        .filter(|p| p.of_roof.is_finite())
+        .map(|p| {
+            let share = number(p.of_roof * 100.0, 0);
+            let text = format!(
+                " {} at {share}% of its roof {}",
+                p.id.name(),
+                theme.glyphs.dot
+            );
+            Span::styled(text, theme.strong)
+        });
+    let mut line = Line::from(vec![
         Span::styled(format!(" {phase} {} ", theme.glyphs.dot), theme.dim),
         Span::styled(micros(total, theme.glyphs.micro), theme.strong),
         Span::styled(format!(" {step} "), theme.dim),
-    ])
+    ]);
+    // The panel's own title takes up to 14 columns, and its corners.
+    if let Some(roof) = roof
+        && line.width() + roof.width() + 18 <= usize::from(area.width)
+    {
+        line.spans.insert(0, roof);
+    }
+    line
 }
 
 /// Shares of the blocks in their colours.

@@ -116,7 +116,7 @@ pub(super) fn render(app: &App, inner: Rect, buf: &mut Buffer) {
         line += 1;
     }
     layers::index(app, grid, chrome::row(inner, line), buf);
-    let last = usize::from(inner.height).saturating_sub(1);
+    let last = usize::from(inner.height).saturating_sub(1).min(line + 2);
     chrome::put(
         &layers::detail(app, inner.width.into()),
         chrome::row(inner, last),
@@ -314,11 +314,14 @@ pub(super) fn legend(app: &App, inner: Rect) -> Line<'static> {
     let shape = shape(app, inner);
     let position = chrome::position(app, shape.top, shape.bricks, app.snapshot().heat.len());
     let taken: usize = position.iter().map(Span::width).sum();
-    let room = usize::from(inner.width).saturating_sub(taken + 4);
-    let mut line = chrome::join(parts, &gap, room);
+    let room = usize::from(inner.width).saturating_sub(4);
+    let mut line = chrome::join(parts, &gap, room.saturating_sub(taken));
     line.spans.insert(0, " ".into());
     line.spans.push(" ".into());
-    line.spans.extend(position);
+    // What the glyphs mean is worth more than which rows they are in.
+    if line.width() + taken <= room {
+        line.spans.extend(position);
+    }
     line
 }
 

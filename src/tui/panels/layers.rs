@@ -266,7 +266,8 @@ pub(super) fn marked(app: &App, grid: Grid) -> Option<usize> {
 pub(super) fn index(app: &App, grid: Grid, line: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     if grid.x > line.x {
-        buf.set_stringn(line.x, line.y, "layer", grid.name.into(), theme.dim);
+        let room = line.width.min(grid.name);
+        buf.set_stringn(line.x, line.y, "layer", room.into(), theme.dim);
         let x = grid.x.saturating_add(
             (app.snapshot().layers.len().div_ceil(grid.layers.max(1)) as u16)
                 .saturating_mul(grid.width),
@@ -328,7 +329,7 @@ pub(super) fn detail(app: &App, columns: usize) -> Line<'static> {
         Part::new(
             1,
             dim(format!(
-                " = attention {} + ffn {} + norm {} + sync {}",
+                " = attn {} + ffn {} + norm {} + sync {}",
                 show(l.attention_us),
                 show(l.ffn_us),
                 show(l.norm_us),

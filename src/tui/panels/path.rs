@@ -119,7 +119,8 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         let text = chrome::left(&bring(app, path), inner.width.into(), theme.glyphs.ellipsis);
         chrome::put(
             &Line::styled(text, theme.accent),
-            chrome::row(inner, room - 1),
+            // With air before it where there is some.
+            chrome::row(inner, (sentence + path.nodes.len() + 2).min(room - 1)),
             buf,
         );
     }

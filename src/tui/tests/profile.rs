@@ -4,6 +4,7 @@ use super::*;
 use crate::model::brick::BrickId;
 use crate::session::snapshot::{HeatRow, LayerRow, StepTrace};
 use crate::tui::views::{HeatScale, Node};
+use ratatui::buffer::Buffer;
 
 /// Sizes every panel is looked at in, zoomed.
 const SIZES: [(u16, u16); 5] = [(120, 40), (80, 24), (40, 12), (200, 60), (300, 100)];
@@ -367,6 +368,33 @@ proptest! {
             prop_assert_eq!(drawn.lines().count(), usize::from(h));
             prop_assert!(!drawn.chars().any(|c| c.is_control() && c != '\n'));
             prop_assert!(!plain || drawn.is_ascii());
+        }
+    }
+
+    #[test]
+    fn every_panel_draws_in_every_area(
+        seed in 0usize..10_000,
+        (w, h) in (0u16..=120, 0u16..=40),
+        hostile: bool,
+    ) {
+        let a = app(if hostile { hostile_profile(seed) } else { large() }, 120, 40);
+        let area = Rect::new(1, 1, w, h);
+        let mut buf = Buffer::empty(Rect::new(0, 0, w + 2, h + 2));
+        let outside = Buffer::empty(buf.area);
+        for draw in [
+            panels::timeline::render,
+            panels::layers::render,
+            panels::tree::render,
+            panels::bricks::render,
+            panels::path::render,
+        ] {
+            draw(&a, area, &mut buf);
+        }
+        for x in 0..w + 2 {
+            for y in 0..h + 2 {
+                let inside = area.contains((x, y).into());
+                prop_assert!(inside || buf[(x, y)] == outside[(x, y)], "drew at {}, {}", x, y);
+            }
         }
     }
 }

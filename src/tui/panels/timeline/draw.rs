@@ -173,10 +173,10 @@ fn layer_lane(app: &App, step: &StepTrace, frame: &Frame, line: Rect, buf: &mut 
             buf.set_stringn(x, place.y, &text, room, style);
             free = a + text.len();
         }
-        // The last column stays free between two layers.
+        // The last column stays free between two layers; where not all have one, numbers alone are clearer.
         let from = a.max(free);
         let rest = b.saturating_sub(from + 1);
-        if rest > 0 {
+        if rest > 0 && every <= 2 {
             let x = place.x + from as u16;
             buf.set_stringn(x, place.y, rule.repeat(rest), rest, style);
         }

@@ -250,7 +250,7 @@ fn fill(cells: &mut [Cell], window: Window, event: usize, waits: bool, from: f64
     let columns = cells.len();
     let a = window.column(from, columns).max(0.0);
     let b = window.column(to, columns).min(columns as f64);
-    if !(b > a) {
+    if b <= a {
         return;
     }
     let first = a.floor() as usize;

@@ -31,14 +31,16 @@ const DETAIL: usize = 24;
 #[derive(Clone, Copy)]
 struct Columns {
     label: usize,
+    share: usize,
     wait: usize,
     bar: usize,
     detail: usize,
 }
 
 fn columns(width: usize) -> Columns {
-    let label = if width >= 70 { 30 } else { 22 }.min(width.saturating_sub(TIME + SHARE));
-    let mut left = width.saturating_sub(label + TIME + SHARE);
+    let share = if width >= 15 + TIME + SHARE { SHARE } else { 0 };
+    let label = if width >= 70 { 30 } else { 22 }.min(width.saturating_sub(TIME + share));
+    let mut left = width.saturating_sub(label + TIME + share);
     let mut take = |n: usize| {
         let n = if left >= n { n } else { 0 };
         left -= n;
@@ -53,6 +55,7 @@ fn columns(width: usize) -> Columns {
     };
     Columns {
         label,
+        share,
         wait,
         bar,
         detail,
@@ -210,7 +213,7 @@ fn sentence(step: &StepTrace, theme: &Theme) -> String {
 fn titles(theme: &Theme, columns: Columns, scale: Scale, line: Rect, buf: &mut Buffer) {
     let mut text = chrome::left("call", columns.label, "");
     text.push_str(&chrome::right(scale.unit, TIME, ""));
-    text.push_str(&chrome::right("share", SHARE, ""));
+    text.push_str(&chrome::right("share", columns.share, ""));
     text.push_str(&chrome::right("waits", columns.wait, ""));
     text.push_str(&" ".repeat(columns.bar));
     if columns.detail > 0 {
@@ -238,7 +241,7 @@ fn draw_row(
         Span::styled(chrome::right(&known(row.us), TIME, ellipsis), theme.strong),
         Span::raw(chrome::right(
             &share.map_or(String::new(), percent),
-            SHARE,
+            columns.share,
             ellipsis,
         )),
     ];
