@@ -97,7 +97,7 @@ impl Panel {
             Self::Advice => "recommendations: what to change",
             Self::Memory => "memory, page faults, switches",
             Self::Timeline => "timeline: a step thread by thread",
-            Self::Roofline => "roofline: how near the machine's limits",
+            Self::Roofline => "roofline: how near the limits",
             Self::Counters => "counters of processor and system",
             Self::Latency => "token latency: histogram, percentiles",
             Self::Tree => "execution tree of a step",
