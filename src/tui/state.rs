@@ -5,9 +5,8 @@ use super::editor::Editor;
 use super::keymap::Keymap;
 use super::layout::{Inputs, Layout};
 use super::theme::Theme;
-use super::views::Views;
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{BrickRow, Message, Recommendation, RoofPoint, RunState, Snapshot};
+use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snapshot};
 use ratatui::layout::Rect;
 use std::sync::Arc;
 
@@ -97,7 +96,7 @@ impl Panel {
             Self::Advice => "recommendations: what to change",
             Self::Memory => "memory, page faults, switches",
             Self::Timeline => "timeline: a step thread by thread",
-            Self::Roofline => "roofline: how near the limits",
+            Self::Roofline => "roofline: how near the machine's limits",
             Self::Counters => "counters of processor and system",
             Self::Latency => "token latency: histogram, percentiles",
             Self::Tree => "execution tree of a step",
@@ -163,6 +162,8 @@ pub struct App {
     pub phase: Option<Phase>,
     /// The brick under the cursor; `None` is the first row.
     pub brick_cursor: Option<BrickId>,
+    /// Where the user is in the timeline, the heat map and the execution tree.
+    pub views: super::views::Views,
     /// The layer under the cursor.
     pub layer_cursor: Option<usize>,
     /// First line of the text shown; `None` follows the end.
@@ -171,8 +172,6 @@ pub struct App {
     pub path_cursor: usize,
     /// Recommendation under the cursor.
     pub advice_cursor: usize,
-    /// Where the user is in the timeline, the heat map and the execution tree.
-    pub views: Views,
     /// Help or editor.
     pub overlay: Overlay,
     /// A line from the dashboard itself about the last key.
@@ -201,11 +200,11 @@ impl App {
             sort: Sort::default(),
             phase: None,
             brick_cursor: None,
+            views: super::views::Views::default(),
             layer_cursor: None,
             text_top: None,
             path_cursor: 0,
             advice_cursor: 0,
-            views: Views::default(),
             overlay: Overlay::None,
             notice: None,
             quit: false,
@@ -295,7 +294,7 @@ impl App {
     }
 
     /// The bricks under the roofs; they are of decode steps, so there are none in a table of prefill chunks.
-    pub fn points(&self) -> &[RoofPoint] {
+    pub fn points(&self) -> &[crate::session::snapshot::RoofPoint] {
         match self.phase() {
             Phase::Decode => &self.shown.roofline.points,
             Phase::Prefill => &[],

@@ -6,7 +6,6 @@ use super::keymap::Action;
 use super::layout::Mode;
 use super::panels;
 use super::state::{App, Overlay, Panel};
-use super::views::moved;
 use crate::session::snapshot::{Command, RecommendationStatus, Snapshot};
 use crossterm::event::{KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
@@ -208,6 +207,12 @@ fn apply(app: &mut App) -> Vec<Command> {
 fn focus_by(app: &mut App, by: usize) {
     let at = (app.focus.index() + by) % Panel::ALL.len();
     app.focus = Panel::ALL.get(at).copied().unwrap_or(Panel::Bricks);
+}
+
+/// `at` moved by `by` within `0..len`.
+pub(super) fn moved(at: usize, by: i64, len: usize) -> usize {
+    let last = len.saturating_sub(1) as i64;
+    (at as i64).saturating_add(by).clamp(0, last) as usize
 }
 
 fn move_cursor(app: &mut App, by: i64) {

@@ -91,9 +91,3 @@ impl Default for TreeView {
         }
     }
 }
-
-/// `at` moved by `by` within `0..len`.
-pub fn moved(at: usize, by: i64, len: usize) -> usize {
-    let last = len.saturating_sub(1) as i64;
-    (at as i64).saturating_add(by).clamp(0, last) as usize
-}

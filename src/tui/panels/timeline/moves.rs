@@ -4,7 +4,8 @@ use super::lanes::{
     LEAST_US, each_piece, layers, piece_of, sane, thread_number, threads, window, with,
 };
 use crate::session::snapshot::StepTrace;
-use crate::tui::views::{TimelineView, moved};
+use crate::tui::update::moved;
+use crate::tui::views::TimelineView;
 
 /// `view` with a lane and a call that exist.
 pub fn settled(step: &StepTrace, view: TimelineView) -> TimelineView {
