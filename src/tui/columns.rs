@@ -2,7 +2,7 @@
 
 use super::format::{Scale, number, percent};
 use super::theme::Glyphs;
-use crate::session::snapshot::BrickRow;
+use crate::session::snapshot::{BrickRow, RoofPoint};
 use ratatui::layout::Rect;
 use std::cmp::Ordering;
 
@@ -26,6 +26,10 @@ pub enum Column {
     Share,
     /// Bar of the share.
     Bar,
+    /// Time a step of the newest steps, as a sparkline.
+    History,
+    /// How near it is to its roof, and which roof that is.
+    Roof,
     /// Timed calls.
     Calls,
     /// Output elements a step.
@@ -55,12 +59,14 @@ pub enum Column {
 use Column as C;
 
 /// Order from left to right.
-const ORDER: [Column; 16] = [
+const ORDER: [Column; 18] = [
     C::Brick,
     C::Block,
     C::Time,
     C::Share,
     C::Bar,
+    C::History,
+    C::Roof,
     C::Calls,
     C::Elements,
     C::ElementRate,
@@ -78,15 +84,17 @@ const ORDER: [Column; 16] = [
 const MAIN: usize = 8;
 
 /// Which columns stay as the table gets narrower, most important first.
-const PRIORITY: [Column; 16] = [
+const PRIORITY: [Column; 18] = [
     C::Brick,
     C::Time,
     C::Share,
     C::Bar,
     C::Bandwidth,
+    C::Roof,
     C::Calls,
     C::ElementRate,
     C::Elements,
+    C::History,
     C::Mean,
     C::P50,
     C::P99,
@@ -98,7 +106,7 @@ const PRIORITY: [Column; 16] = [
 ];
 
 /// The same for the zoomed table, where the spread of the calls comes first.
-const PRIORITY_ZOOMED: [Column; 16] = [
+const PRIORITY_ZOOMED: [Column; 18] = [
     C::Brick,
     C::Time,
     C::Share,
@@ -106,7 +114,9 @@ const PRIORITY_ZOOMED: [Column; 16] = [
     C::P99,
     C::Spread,
     C::Bandwidth,
+    C::Roof,
     C::Calls,
+    C::History,
     C::Bar,
     C::ElementRate,
     C::Elements,
@@ -119,24 +129,32 @@ const PRIORITY_ZOOMED: [Column; 16] = [
 
 impl Column {
     /// Columns of text it takes, the gap before it included; the bar grows beyond it.
-    fn width(self) -> u16 {
+    fn width(self, zoomed: bool) -> u16 {
         match self {
             C::Brick => 13,
             C::Time => 10,
             C::Spread => 8,
             C::Share | C::Bar | C::Calls | C::Elements | C::Bandwidth => 7,
-            C::Block => 10,
+            C::Roof => {
+                if zoomed {
+                    13
+                } else {
+                    8
+                }
+            }
+            C::Block | C::History => 10,
             _ => 9,
         }
     }
 
-    /// What it sorts by; `None` where the row has no value. The bar sorts by the share.
-    fn value(self, row: &BrickRow) -> Option<f64> {
+    /// What it sorts by; `None` where the row has no value. The bar sorts by the share, the history by the time.
+    fn value(self, row: &BrickRow, points: &[RoofPoint]) -> Option<f64> {
         let timed = |v: f64| (row.us_per_step > 0.0 && v > 0.0).then(|| v / row.us_per_step);
         let value = match self {
             C::Brick | C::Block => f64::from(row.id as u8),
-            C::Time => row.us_per_step,
+            C::Time | C::History => row.us_per_step,
             C::Share | C::Bar => row.share,
+            C::Roof => point(row, points)?.of_roof,
             C::Calls => row.calls as f64,
             C::Elements => (row.elements_per_step > 0).then_some(row.elements_per_step as f64)?,
             C::ElementRate => timed(row.elements_per_step as f64)? * 1e6,
@@ -156,7 +174,7 @@ impl Column {
     fn scale(self, rows: &[BrickRow], glyphs: &Glyphs) -> Scale {
         let max = rows
             .iter()
-            .filter_map(|r| self.value(r))
+            .filter_map(|r| self.value(r, &[]))
             .fold(0.0, f64::max);
         match self {
             C::Time => Scale::time(max, glyphs.micro),
@@ -187,6 +205,8 @@ impl Column {
             C::Time => format!("{unit}/token"),
             C::Share => "share".into(),
             C::Bar => String::new(),
+            C::History => "history".into(),
+            C::Roof => "of roof".into(),
             C::Calls => format!("{unit}calls"),
             C::Elements => format!("{unit}elem"),
             C::ElementRate => format!("{unit}elem/s"),
@@ -212,12 +232,12 @@ impl Column {
         match self {
             C::Brick => row.id.name().into(),
             C::Block => row.category.name().into(),
-            C::Bar => String::new(),
+            C::Bar | C::History | C::Roof => String::new(),
             C::Share => percent(row.share),
             C::Spread => self
-                .value(row)
+                .value(row, &[])
                 .map_or("-".into(), |v| format!("{}%", number(v * 100.0, 0))),
-            _ => scale.show(self.value(row)),
+            _ => scale.show(self.value(row, &[])),
         }
     }
 
@@ -225,6 +245,11 @@ impl Column {
     pub fn is_text(self) -> bool {
         matches!(self, C::Brick | C::Block)
     }
+}
+
+/// The row's place under the roofs.
+pub fn point<'a>(row: &BrickRow, points: &'a [RoofPoint]) -> Option<&'a RoofPoint> {
+    points.iter().find(|p| p.id == row.id)
 }
 
 /// A column at its place, with its unit fixed.
@@ -267,13 +292,21 @@ pub fn place(
     for &column in priority {
         // Beyond the main columns a readable bar is worth more than another figure.
         let reserve = if zoomed || chosen.len() < MAIN { 0 } else { 9 };
-        if column.width() + reserve > left {
+        if column.width(zoomed) + reserve > left {
             break;
         }
-        left -= column.width();
+        left -= column.width(zoomed);
         chosen.push(column);
     }
     let has_bar = chosen.contains(&C::Bar);
+    // A longer bar for the roof, its share in figures too, and more steps of history, where the bar stays readable.
+    let mut grow = |column, by: u16| {
+        let fits = chosen.contains(&column) && left >= by + 8;
+        left -= if fits { by } else { 0 };
+        if fits { by } else { 0 }
+    };
+    let roof = grow(C::Roof, 5);
+    let history = grow(C::History, 10);
     let mut x = 0;
     let in_order = ORDER.into_iter().filter(|c| chosen.contains(c));
     in_order
@@ -281,11 +314,13 @@ pub fn place(
             // A bar wider than this says no more; the rest of a very wide table spreads the names out.
             let extra = match column {
                 C::Bar => left.min(40),
+                C::Roof => roof,
+                C::History => history,
                 C::Brick if has_bar => left.saturating_sub(40),
                 C::Brick => left,
                 _ => 0,
             };
-            let width = column.width() + extra;
+            let width = column.width(zoomed) + extra;
             let scale = column.scale(rows, glyphs);
             let placed = Placed {
                 column,
@@ -326,7 +361,11 @@ impl Sort {
 
     /// Sorts by `column`; a second time reverses.
     pub fn select(&mut self, column: Column) {
-        let column = if column == C::Bar { C::Share } else { column };
+        let column = match column {
+            C::Bar => C::Share,
+            C::History => C::Time,
+            column => column,
+        };
         *self = Self {
             column,
             reversed: self.column == column && !self.reversed,
@@ -335,7 +374,10 @@ impl Sort {
 
     /// Sorts by the column after the present one among `visible`.
     pub fn next(&mut self, visible: &[Placed]) {
-        let mut columns = visible.iter().map(|p| p.column).filter(|c| *c != C::Bar);
+        let mut columns = visible
+            .iter()
+            .map(|p| p.column)
+            .filter(|c| !matches!(c, C::Bar | C::History));
         let first = columns.clone().next();
         let next = columns
             .find(|c| *c == self.column)
@@ -349,10 +391,12 @@ impl Sort {
         }
     }
 
-    /// The rows in this order. Equal rows stay in execution order; rows without a value come last.
-    pub fn apply(self, rows: &[BrickRow]) -> Vec<&BrickRow> {
+    /// The rows in this order, `points` being theirs under the roofs. Equal rows stay in execution order; rows without a
+    /// value come last.
+    pub fn apply<'a>(self, rows: &'a [BrickRow], points: &[RoofPoint]) -> Vec<&'a BrickRow> {
         let mut sorted: Vec<&BrickRow> = rows.iter().collect();
-        sorted.sort_by(|a, b| match (self.column.value(a), self.column.value(b)) {
+        let value = |row: &BrickRow| self.column.value(row, points);
+        sorted.sort_by(|a, b| match (value(a), value(b)) {
             (Some(a), Some(b)) if self.ascending() => a.total_cmp(&b),
             (Some(a), Some(b)) => b.total_cmp(&a),
             (Some(_), None) => Ordering::Less,

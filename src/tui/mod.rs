@@ -3,6 +3,7 @@
 //! - [`state`]: what is shown and where the user is in it
 //! - [`update`]: messages change the state and give commands; pure
 //! - [`view`]: the state drawn on a frame; pure; [`panels`] holds one widget a file
+//! - [`views`]: where the user is in the panels drawn to scale or as a tree
 //! - [`layout`]: where everything is, shared by drawing and mouse
 //! - [`keymap`], [`theme`]: keys, colours and glyphs as data; [`config`] reads the user's choice of them
 //! - [`own`]: what the dashboard's event loop costs
@@ -25,6 +26,7 @@ pub mod text;
 pub mod theme;
 pub mod update;
 pub mod view;
+pub mod views;
 
 #[cfg(test)]
 pub(crate) mod fixture;

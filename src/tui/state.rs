@@ -166,6 +166,8 @@ pub struct App {
     pub phase: Option<Phase>,
     /// The brick under the cursor; `None` is the first row.
     pub brick_cursor: Option<BrickId>,
+    /// Where the user is in the timeline, the heat map and the execution tree.
+    pub views: super::views::Views,
     /// The layer under the cursor.
     pub layer_cursor: Option<usize>,
     /// First line of the text shown; `None` follows the end.
@@ -214,6 +216,7 @@ impl App {
             sort: Sort::default(),
             phase: None,
             brick_cursor: None,
+            views: super::views::Views::default(),
             layer_cursor: None,
             text_top: None,
             path_cursor: 0,
@@ -327,9 +330,17 @@ impl App {
         }
     }
 
+    /// The bricks under the roofs; they are of decode steps, so there are none in a table of prefill chunks.
+    pub fn points(&self) -> &[crate::session::snapshot::RoofPoint] {
+        match self.phase() {
+            Phase::Decode => &self.shown.roofline.points,
+            Phase::Prefill => &[],
+        }
+    }
+
     /// Rows of the brick table as sorted, and the index of the one under the cursor.
     pub fn sorted_rows(&self) -> (Vec<&BrickRow>, usize) {
-        let rows = self.sort.apply(self.rows());
+        let rows = self.sort.apply(self.rows(), self.points());
         let at = self
             .brick_cursor
             .and_then(|id| rows.iter().position(|r| r.id == id))

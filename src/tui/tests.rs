@@ -15,6 +15,8 @@ use proptest::prelude::*;
 use ratatui::layout::Rect;
 use std::sync::Arc;
 
+mod profile;
+
 fn app(snapshot: Snapshot, width: u16, height: u16) -> App {
     Options::default().app(Arc::new(snapshot), Rect::new(0, 0, width, height))
 }
@@ -231,6 +233,7 @@ fn every_bound_key_does_something_and_stands_in_help() {
             Action::Back => a.zoomed = true,
             Action::MoveSide(_) => press(&mut a, "2lll").clear(),
             Action::Focus(0) => a.focus = Panel::Text,
+            Action::Magnify(_) => press(&mut a, "7jjj++").clear(),
             Action::Undo | Action::Apply => a.advice_cursor = 4,
             _ => press(&mut a, "jjjj").clear(),
         }
@@ -270,7 +273,7 @@ fn titles_are_where_the_mouse_finds_them() {
                 "{:?} at {w}x{h}: {text:?}",
                 placed.column
             );
-            if placed.column == Column::Bar {
+            if matches!(placed.column, Column::Bar | Column::History) {
                 continue;
             }
             let before = a.sort;
@@ -443,7 +446,7 @@ proptest! {
             row.us_per_step = calls as f64;
         }
         let column = [Column::Calls, Column::Time, Column::Brick, Column::Elements, Column::P99][column];
-        let sorted = Sort { column, reversed }.apply(&s.bricks);
+        let sorted = Sort { column, reversed }.apply(&s.bricks, &s.roofline.points);
         prop_assert_eq!(sorted.len(), s.bricks.len());
         if matches!(column, Column::Calls | Column::Time) {
             for pair in sorted.windows(2) {

@@ -149,10 +149,13 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             Panel::Tree => panels::tree::fold(app, by < 0),
             _ => move_layer(app, by.into()),
         },
-        Action::Magnify(by) => {
-            if app.focus == Panel::Timeline {
-                panels::timeline::magnify(app, by.into());
-            }
+        Action::Magnify(by) => match app.focus {
+            Panel::Timeline => panels::timeline::magnify(app, by.into()),
+            Panel::Layers => panels::heat::rescale(app, by.into()),
+            _ => {}
+        },
+        Action::Page(by) if app.focus == Panel::Timeline => {
+            panels::timeline::move_lane(app, by.into());
         }
         Action::Page(by) => {
             let rows = app
@@ -229,6 +232,7 @@ fn move_cursor(app: &mut App, by: i64) {
             let (rows, at) = app.sorted_rows();
             app.brick_cursor = rows.get(moved(at, by, rows.len())).map(|r| r.id);
         }
+        Panel::Layers if panels::layers::shows_map(app) => panels::heat::move_cursor(app, by),
         Panel::Layers => move_layer(app, by),
         Panel::Text => {
             let Some(area) = app.layout().panel(Panel::Text) else {
@@ -307,7 +311,10 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
     };
     app.focus = panel;
     if wheel != 0 {
-        move_cursor(app, wheel.into());
+        match panel {
+            Panel::Timeline => panels::timeline::wheel(app, area, at, wheel.into()),
+            _ => move_cursor(app, wheel.into()),
+        }
         return;
     }
     app.notice = None;
@@ -330,6 +337,7 @@ fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
             if let Some(layer) = panels::layers::layer_at(app, area, at) {
                 app.layer_cursor = Some(layer);
             }
+            panels::heat::click(app, area, at);
         }
         Panel::Advice => {
             if let Some(index) = panels::advice::item_at(app, area, at.y) {

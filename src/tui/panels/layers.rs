@@ -1,6 +1,7 @@
 //! Time per layer as a strip of cells: colour and height of the glyph both carry the value.
 
-use super::chrome;
+use super::chrome::{self, Part};
+use super::heat;
 use crate::session::snapshot::{LayerRow, RunState};
 use crate::tui::format::{Scale, micros, number};
 use crate::tui::state::{App, Panel};
@@ -10,10 +11,11 @@ use ratatui::text::{Line, Span};
 
 /// Columns for the names and the means of the rows.
 const NAME: u16 = 10;
-const MEAN: u16 = 10;
+pub(super) const MEAN: u16 = 10;
 
-type Part = (&'static str, fn(&LayerRow) -> f64);
-const PARTS: [Part; 6] = [
+/// A part of a layer's time: name and value.
+pub(super) type Row = (&'static str, fn(&LayerRow) -> f64);
+const PARTS: [Row; 6] = [
     ("total", |l| l.us_per_step),
     ("attention", |l| l.attention_us),
     ("ffn", |l| l.ffn_us),
@@ -22,31 +24,66 @@ const PARTS: [Part; 6] = [
     ("last step", |l| l.last_us),
 ];
 
-/// How cells lie in a strip: `width` columns each, `layers` layers each.
+/// How cells lie in a strip: `width` columns each, `layers` layers each, names of `name` columns before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Grid {
-    x: u16,
-    width: u16,
-    layers: usize,
+pub(super) struct Grid {
+    pub(super) x: u16,
+    pub(super) width: u16,
+    pub(super) layers: usize,
+    pub(super) name: u16,
 }
 
-fn grid(area: Rect, count: usize) -> Grid {
-    let count = count.max(1);
-    // A strip alone needs no name, and its mean stands in the heading.
-    let margins = if area.height < 4 { 0 } else { NAME + MEAN };
-    let room = usize::from(area.width.saturating_sub(margins)).max(1);
-    Grid {
-        x: area.x + if margins > 0 { NAME.min(area.width) } else { 0 },
-        width: (room / count).clamp(1, 6) as u16,
-        layers: count.div_ceil(room),
+impl Grid {
+    /// Cells for `count` layers in `area`, names of `name` columns and means beside them unless that is 0.
+    pub(super) fn new(area: Rect, count: usize, name: u16) -> Self {
+        let count = count.max(1);
+        let mean = if name > 0 { MEAN } else { 0 };
+        let room = usize::from(area.width.saturating_sub(name + mean)).max(1);
+        let layers = count.div_ceil(room);
+        Self {
+            x: area.x + name.min(area.width),
+            width: (room / count.div_ceil(layers)).clamp(1, 6) as u16,
+            layers,
+            name,
+        }
     }
+
+    /// Columns of a cell that are drawn: a gap keeps wide cells apart.
+    pub(super) fn filled(self) -> u16 {
+        self.width - u16::from(self.width >= 3)
+    }
+
+    /// Screen column of cell `index`, if all of it is left of `right`.
+    pub(super) fn column(self, index: usize, right: u16) -> Option<u16> {
+        let x = usize::from(self.x) + index.saturating_mul(self.width.into());
+        u16::try_from(x)
+            .ok()
+            .filter(|x| x.saturating_add(self.width) <= right)
+    }
+}
+
+fn grid(area: Rect, app: &App) -> Grid {
+    let name = match area.height {
+        // A strip alone needs no name, and its mean stands in the heading.
+        0..4 => 0,
+        _ if heat::fits(app, area) => heat::NAME,
+        _ => NAME,
+    };
+    Grid::new(area, app.snapshot().layers.len(), name)
+}
+
+/// Whether the panel shows the layer by brick map.
+pub fn shows_map(app: &App) -> bool {
+    app.layout()
+        .panel(Panel::Layers)
+        .is_some_and(|area| heat::fits(app, chrome::inner(area)))
 }
 
 /// The layer drawn at a position of the panel.
 pub fn layer_at(app: &App, area: Rect, at: Position) -> Option<usize> {
     let count = app.snapshot().layers.len();
     let inner = chrome::inner(area);
-    let grid = grid(inner, count);
+    let grid = grid(inner, app);
     let cell = usize::from(at.x.checked_sub(grid.x)? / grid.width.max(1));
     Some(cell * grid.layers).filter(|layer| inner.contains(at) && *layer < count)
 }
@@ -54,7 +91,16 @@ pub fn layer_at(app: &App, area: Rect, at: Position) -> Option<usize> {
 /// Draws the panel.
 pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let layers = &app.snapshot().layers;
-    let inner = chrome::panel(app, Panel::Layers, area, buf, heading(app), legend(app));
+    let map = heat::fits(app, chrome::inner(area));
+    let bottom = if map {
+        heat::legend(app, chrome::inner(area))
+    } else {
+        legend(app)
+    };
+    let inner = chrome::panel(app, Panel::Layers, area, buf, heading(app), bottom);
+    if map {
+        return heat::render(app, inner, buf);
+    }
     if layers.is_empty() {
         chrome::put(
             &Line::styled("no decode step has been timed yet", app.theme.dim),
@@ -63,11 +109,8 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         );
         return;
     }
-    let grid = grid(inner, layers.len());
-    let mut parts = PARTS
-        .iter()
-        .filter(|(_, value)| layers.iter().any(|l| value(l) > 0.0))
-        .collect::<Vec<_>>();
+    let grid = grid(inner, app);
+    let mut parts = parts(layers);
     let height = usize::from(inner.height);
     let with_index = height >= 2;
     let with_detail = height >= 3;
@@ -100,11 +143,19 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     }
     if with_detail {
         chrome::put(
-            &detail(app),
+            &detail(app, inner.width.into()),
             chrome::row(inner, line + 1 + usize::from(app.zoomed)),
             buf,
         );
     }
+}
+
+/// The parts of a layer's time that there are.
+pub(super) fn parts(layers: &[LayerRow]) -> Vec<&'static Row> {
+    PARTS
+        .iter()
+        .filter(|(_, value)| layers.iter().any(|l| value(l) > 0.0))
+        .collect()
 }
 
 /// Values of the cells, the largest of each cell's layers.
@@ -121,7 +172,8 @@ fn range(values: &[f64]) -> (f64, f64) {
     (finite().fold(high, f64::min), high)
 }
 
-fn strip(app: &App, (name, value): &Part, grid: Grid, area: Rect, buf: &mut Buffer) {
+/// Draws one part over `area`, its name and mean in the last row of it.
+pub(super) fn strip(app: &App, (name, value): &Row, grid: Grid, area: Rect, buf: &mut Buffer) {
     let line = Rect {
         y: area.bottom().saturating_sub(1),
         height: 1,
@@ -137,18 +189,16 @@ fn strip(app: &App, (name, value): &Part, grid: Grid, area: Rect, buf: &mut Buff
         buf.set_stringn(
             line.x,
             line.y,
-            chrome::left(name, NAME.into(), ellipsis),
+            chrome::left(name, grid.name.into(), ellipsis),
             line.width.into(),
             theme.dim,
         );
     }
     let marked = marked(app, grid);
     for (i, v) in values.iter().enumerate() {
-        let x = usize::from(grid.x) + i * usize::from(grid.width);
-        let Ok(x) = u16::try_from(x) else { break };
-        if x + grid.width > line.right() {
+        let Some(x) = grid.column(i, line.right()) else {
             break;
-        }
+        };
         // Layers that differ by less than a hundredth are the same: noise is not drawn as a pattern.
         let even = high - low <= 0.01 * high;
         let t = if even { 0.5 } else { (v - low) / (high - low) };
@@ -156,8 +206,7 @@ fn strip(app: &App, (name, value): &Part, grid: Grid, area: Rect, buf: &mut Buff
         if marked == Some(i) {
             style = style.patch(theme.selected);
         }
-        // A gap keeps wide cells apart.
-        let filled = grid.width - u16::from(grid.width >= 3);
+        let filled = grid.filled();
         if area.height > 1 {
             let cell = Rect {
                 x,
@@ -204,7 +253,7 @@ fn strip(app: &App, (name, value): &Part, grid: Grid, area: Rect, buf: &mut Buff
 }
 
 /// The cell under the cursor, else the one the run is paused before.
-fn marked(app: &App, grid: Grid) -> Option<usize> {
+pub(super) fn marked(app: &App, grid: Grid) -> Option<usize> {
     let layer = match (app.layer_cursor, &app.snapshot().state) {
         (Some(at), _) if app.focus == Panel::Layers => at,
         (_, RunState::PausedAtLayer { next_layer }) => *next_layer as usize,
@@ -213,10 +262,12 @@ fn marked(app: &App, grid: Grid) -> Option<usize> {
     Some(layer / grid.layers.max(1))
 }
 
-fn index(app: &App, grid: Grid, line: Rect, buf: &mut Buffer) {
+/// Numbers of the layers.
+pub(super) fn index(app: &App, grid: Grid, line: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     if grid.x > line.x {
-        buf.set_stringn(line.x, line.y, "layer", NAME.into(), theme.dim);
+        let room = line.width.min(grid.name);
+        buf.set_stringn(line.x, line.y, "layer", room.into(), theme.dim);
         let x = grid.x.saturating_add(
             (app.snapshot().layers.len().div_ceil(grid.layers.max(1)) as u16)
                 .saturating_mul(grid.width),
@@ -247,7 +298,7 @@ fn index(app: &App, grid: Grid, line: Rect, buf: &mut Buffer) {
 }
 
 /// One layer in words: the one under the cursor, else the slowest.
-fn detail(app: &App) -> Line<'static> {
+pub(super) fn detail(app: &App, columns: usize) -> Line<'static> {
     let theme = &app.theme;
     let layers = &app.snapshot().layers;
     let slowest = || {
@@ -266,22 +317,31 @@ fn detail(app: &App) -> Line<'static> {
     };
     let scale = Scale::time(l.us_per_step.max(l.last_us), theme.glyphs.micro);
     let show = |v: f64| scale.show(Some(v));
-    Line::from(vec![
-        Span::styled(format!("{label} {} ", l.layer), theme.strong),
-        Span::raw(format!("{} {}", show(l.us_per_step), scale.unit)),
-        Span::styled(
-            format!(
-                " = attention {} + ffn {} + norm {} + sync {}; last step {} {}",
+    let dim = |text| vec![Span::styled(text, theme.dim)];
+    let parts = vec![
+        Part::new(
+            0,
+            vec![
+                Span::styled(format!("{label} {} ", l.layer), theme.strong),
+                Span::raw(format!("{} {}", show(l.us_per_step), scale.unit)),
+            ],
+        ),
+        Part::new(
+            1,
+            dim(format!(
+                " = attn {} + ffn {} + norm {} + sync {}",
                 show(l.attention_us),
                 show(l.ffn_us),
                 show(l.norm_us),
                 show(l.sync_us),
-                show(l.last_us),
-                scale.unit
-            ),
-            theme.dim,
+            )),
         ),
-    ])
+        Part::new(
+            2,
+            dim(format!("; last step {} {}", show(l.last_us), scale.unit)),
+        ),
+    ];
+    chrome::join(parts, &Span::raw(""), columns)
 }
 
 fn heading(app: &App) -> Line<'static> {

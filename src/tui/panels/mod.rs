@@ -8,6 +8,7 @@ pub mod debug;
 pub mod dots;
 pub mod footer;
 pub mod header;
+pub mod heat;
 pub mod help;
 pub mod latency;
 pub mod layers;

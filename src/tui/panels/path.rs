@@ -20,23 +20,26 @@ enum Field {
     Bound,
     Bandwidth,
     Intensity,
+    Slack,
     Bar,
 }
 
-const PRIORITY: [(Field, usize); 8] = [
+const PRIORITY: [(Field, usize); 9] = [
     (Field::Brick, 13),
     (Field::Share, 6),
     (Field::If2x, 9),
     (Field::Time, 7),
     (Field::Bound, 9),
+    (Field::Slack, 8),
     (Field::Bandwidth, 7),
     (Field::Bar, 10),
     (Field::Intensity, 8),
 ];
-const ORDER: [Field; 8] = [
+const ORDER: [Field; 9] = [
     Field::Brick,
     Field::Time,
     Field::Share,
+    Field::Slack,
     Field::Bar,
     Field::Bound,
     Field::Bandwidth,
@@ -76,14 +79,28 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         ),
         theme.dim,
     );
+    let wide = Line::styled(
+        format!(
+            " 2{}: if this brick took half the time {dot} slack: how much longer it could take at no cost ",
+            theme.glyphs.times,
+            dot = theme.glyphs.dot
+        ),
+        theme.dim,
+    );
+    let legend = if wide.width() + 4 <= usize::from(area.width) {
+        wide
+    } else {
+        legend
+    };
     let inner = chrome::panel(app, Panel::Path, area, buf, heading, legend);
     let verdict = sanitise(&path.verdict, theme.glyphs.ascii);
     let lines = wrap(&verdict, inner.width.into());
     let room = usize::from(inner.height);
-    // The table keeps its title and two rows.
+    // The table keeps its title and two rows; what the row under the cursor would bring needs two rows more.
+    let what_if = usize::from(room >= lines.len() + 5);
     let sentence = lines
         .len()
-        .min(room.saturating_sub(3))
+        .min(room.saturating_sub(3 + what_if))
         .max(usize::from(room > 0));
     for (i, range) in lines.into_iter().take(sentence).enumerate() {
         let text = verdict.get(range).unwrap_or_default().to_string();
@@ -93,7 +110,48 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             buf,
         );
     }
-    table(app, path, scale, inner, sentence, buf);
+    let above = Rect {
+        height: inner.height - what_if as u16,
+        ..inner
+    };
+    table(app, path, scale, above, sentence, buf);
+    if what_if > 0 {
+        let text = chrome::left(&bring(app, path), inner.width.into(), theme.glyphs.ellipsis);
+        chrome::put(
+            &Line::styled(text, theme.accent),
+            // With air before it where there is some.
+            chrome::row(inner, (sentence + path.nodes.len() + 2).min(room - 1)),
+            buf,
+        );
+    }
+}
+
+/// What the row under the cursor would bring at twice the speed, and the slack of all rows.
+fn bring(app: &App, path: &CriticalPath) -> String {
+    let g = &app.theme.glyphs;
+    let at = app.path_cursor.min(path.nodes.len().saturating_sub(1));
+    let Some(node) = path.nodes.get(at) else {
+        return String::new();
+    };
+    let gain = node.tok_s_if_2x * path.length_us / 1e6 - 1.0;
+    let gain = if gain.is_finite() {
+        format!(" (+{}%)", number(gain.max(0.0) * 100.0, 1))
+    } else {
+        String::new()
+    };
+    let slack: f64 = path
+        .nodes
+        .iter()
+        .map(|n| n.slack_us)
+        .filter(|s| s.is_finite() && *s > 0.0)
+        .sum();
+    format!(
+        "{} 2{} faster: {} tok/s{gain}; slack in all {}",
+        node.id.name(),
+        g.times,
+        tok_s(Some(node.tok_s_if_2x)),
+        micros(slack, g.micro)
+    )
 }
 
 fn table(app: &App, path: &CriticalPath, scale: Scale, inner: Rect, from: usize, buf: &mut Buffer) {
@@ -149,6 +207,7 @@ fn title(app: &App, field: Field, width: usize, scale: Scale) -> String {
         Field::Bar => " ".repeat(width),
         Field::Time => chrome::right(scale.unit, width, ""),
         Field::Share => chrome::right("share", width, ""),
+        Field::Slack => chrome::right("slack", width, ""),
         Field::Bound => chrome::left(" limit", width, ""),
         Field::Bandwidth => chrome::right("GB/s", width, ""),
         Field::Intensity => chrome::right("FLOP/B", width, ""),
@@ -194,6 +253,7 @@ fn cell(
         }
         Field::Time => figure(scale.show(Some(node.us)), Style::new()),
         Field::Share => figure(percent(node.share), theme.strong),
+        Field::Slack => figure(scale.show(Some(node.slack_us)), theme.dim),
         Field::Bound => {
             let style = match node.bound.as_str() {
                 "memory" => theme.warn,
