@@ -102,6 +102,7 @@ impl Session {
             generated: self.generated,
             recommendations: Vec::new(),
             message: self.message.clone(),
+            playback: None,
             bricks,
         };
         snapshot.recommendations = self.advise(&snapshot);

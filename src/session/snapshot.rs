@@ -10,6 +10,7 @@ pub use crate::profiler::figures::{
     Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support, SystemFigures,
     ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
+pub use super::playback::{Playback, Scrub, Speed};
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
 use schemars::JsonSchema;
@@ -82,6 +83,9 @@ pub struct Snapshot {
     pub recommendations: Vec<Recommendation>,
     /// One line for the user about the last thing that happened (a refused command, a finished change).
     pub message: Option<Message>,
+    /// Where a replay stands; `None` while a session runs. Part of no report and no recording.
+    #[serde(skip)]
+    pub playback: Option<Playback>,
 }
 
 /// `Snapshot::tokens` keeps at most this many.
@@ -160,6 +164,8 @@ pub enum Command {
     Undo,
     /// Clear statistics, keep generating.
     ResetStats,
+    /// Move within a recording; a running session has none and says so.
+    Scrub(Scrub),
     /// End the session.
     Quit,
 }

@@ -514,6 +514,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         generated: tokens as u64,
         recommendations: recommendations(),
         message: None,
+        playback: None,
     }
 }
 
