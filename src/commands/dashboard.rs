@@ -27,24 +27,45 @@ const MODELLED_GBPS: f64 = 10.0;
 
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
+    check_terminal(args.headless)?;
+    let session = session(args)?;
+    if args.headless {
+        return headless(args, session);
+    }
+    let handle = session::spawn(session).context("starting the session's thread")?;
+    tui::run(handle, &tui_options(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to open a dashboard where there is no terminal.
+pub fn check_terminal(headless: bool) -> anyhow::Result<()> {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if !args.headless && !terminal {
+    if !headless && !terminal {
         bail!(
             "the dashboard needs a terminal for input and output; use --headless for one frame or a report"
         );
     }
+    Ok(())
+}
+
+/// The session that `args` ask for, ready to run.
+pub fn session(args: &DashboardArgs) -> anyhow::Result<Session> {
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let options = options(args, &loaded)?;
-    let session = Session::new(loaded, options)?;
-    if args.headless {
-        return headless(args, session);
-    }
-    let mut tui_options = tui::Options::from_env();
-    tui_options.recommend = args.recommend;
-    tui_options.ascii |= args.ascii;
-    let handle = session::spawn(session).context("starting the session's thread")?;
-    tui::run(handle, &tui_options)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Session::new(loaded, options)?)
+}
+
+/// How the dashboard is to look.
+pub fn tui_options(args: &DashboardArgs) -> tui::Options {
+    // Headless frames with modelled time are the same bytes everywhere: then the locale has no say.
+    let mut options = if args.deterministic {
+        tui::Options::default()
+    } else {
+        tui::Options::from_env()
+    };
+    options.recommend = args.recommend;
+    options.ascii |= args.ascii;
+    options
 }
 
 fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
@@ -102,28 +123,35 @@ fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCo
     }
     let snapshot = session.snapshot();
     let mut out = std::io::stdout().lock();
-    match args.format {
-        Format::Text => {
-            let (width, height) = args.size;
-            // The same bytes everywhere: then the locale has no say.
-            let mut options = if args.deterministic {
-                tui::Options::default()
-            } else {
-                tui::Options::from_env()
-            };
-            options.recommend = args.recommend;
-            options.ascii |= args.ascii;
-            out.write_all(headless::text::render(&snapshot, width, height, &options).as_bytes())?;
-        }
-        Format::Json => {
-            Report::new(&snapshot).write(&mut out)?;
-        }
-    }
+    print(
+        &mut out,
+        &snapshot,
+        args.format,
+        args.size,
+        &tui_options(args),
+    )?;
     out.flush()?;
     finished(&snapshot)
 }
 
-fn finished(snapshot: &Snapshot) -> anyhow::Result<ExitCode> {
+/// Prints a frame or a report.
+pub fn print(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    format: Format,
+    (width, height): (u16, u16),
+    options: &tui::Options,
+) -> std::io::Result<()> {
+    match format {
+        Format::Text => {
+            out.write_all(headless::text::render(snapshot, width, height, options).as_bytes())
+        }
+        Format::Json => Report::new(snapshot).write(out),
+    }
+}
+
+/// Success, unless the run failed.
+pub fn finished(snapshot: &Snapshot) -> anyhow::Result<ExitCode> {
     if let RunState::Failed { error } = &snapshot.state {
         bail!("{error}");
     }

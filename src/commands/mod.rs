@@ -2,8 +2,11 @@
 
 pub mod bench;
 mod dashboard;
+mod diff;
 mod eval;
 mod inspect;
+mod record;
+mod replay;
 mod run;
 mod setup;
 mod tokenize;
@@ -24,6 +27,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Eval(args) => eval::run(&args, &mut out),
         Command::Tokenize(args) => tokenize::run(&args, &mut out),
         Command::Run(args) => run::run(&args, &mut out),
+        Command::Record(args) => record::run(&args, &mut out),
+        Command::Replay(args) => replay::run(&args, &mut out),
+        Command::Diff(args) => diff::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

@@ -13,10 +13,19 @@ const KEY_EVERY: u32 = 100;
 /// A fast one: it runs beside the model that is measured.
 const LEVEL: u32 = 2;
 
+/// The last key frame.
+struct Key {
+    /// CRC-32 of its payload.
+    crc: u32,
+    /// Bytes of its JSON.
+    length: usize,
+    fields: Fields,
+}
+
 /// Turns snapshots into payloads.
 #[derive(Default)]
 pub(super) struct Encoder {
-    key: Option<Fields>,
+    key: Option<Key>,
     since_key: u32,
 }
 
@@ -24,17 +33,23 @@ impl Encoder {
     /// The payload of `snapshot`.
     pub(super) fn encode(&mut self, snapshot: &Snapshot) -> io::Result<(Kind, Vec<u8>)> {
         let mut snapshot = snapshot.clone();
-        if let Some(trace) = &mut snapshot.last_step {
-            to_nanoseconds(trace);
-        }
+        to_nanoseconds(&mut snapshot);
         let fields = Fields::of(&snapshot)?;
         if let Some(key) = self.key.as_ref().filter(|_| self.since_key < KEY_EVERY) {
-            self.since_key += 1;
-            let change = serde_json::to_vec(&key.change(&fields))?;
-            return Ok((Kind::Change, deflate(&change)?));
+            let change = serde_json::to_vec(&key.fields.change(key.crc, &fields))?;
+            // A change that says more than its key: the key is of a time when little was known.
+            if change.len() <= key.length {
+                self.since_key += 1;
+                return Ok((Kind::Change, deflate(&change)?));
+            }
         }
-        let payload = deflate(&serde_json::to_vec(&fields)?)?;
-        self.key = Some(fields);
+        let json = serde_json::to_vec(&fields)?;
+        let payload = deflate(&json)?;
+        self.key = Some(Key {
+            crc: crc32fast::hash(&payload),
+            length: json.len(),
+            fields,
+        });
         self.since_key = 1;
         Ok((Kind::Key, payload))
     }

@@ -18,6 +18,8 @@ pub struct Fields(#[serde(deserialize_with = "few")] BTreeMap<String, Box<RawVal
 /// What turns the fields of one snapshot into those of another.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Change {
+    /// CRC-32 of the payload of the key frame that it is about.
+    pub base: u32,
     /// Fields with another value.
     #[serde(deserialize_with = "few")]
     set: BTreeMap<String, Box<RawValue>>,
@@ -77,9 +79,12 @@ impl Fields {
         serde_json::from_str(&serde_json::to_string(snapshot)?)
     }
 
-    /// What turns these fields into `next`.
-    pub fn change(&self, next: &Self) -> Change {
-        let mut change = Change::default();
+    /// What turns these fields, those of the key frame `base`, into `next`.
+    pub fn change(&self, base: u32, next: &Self) -> Change {
+        let mut change = Change {
+            base,
+            ..Change::default()
+        };
         for (name, value) in &next.0 {
             let old = self.0.get(name);
             if old.is_some_and(|old| old.get() == value.get()) {
@@ -125,7 +130,9 @@ impl Fields {
             .map(|(name, value)| name.len() + value.get().len() + 8)
             .sum();
         if length > MAX_JSON {
-            return Err(format!("{length} bytes of JSON, at most {MAX_JSON} are read"));
+            return Err(format!(
+                "{length} bytes of JSON, at most {MAX_JSON} are read"
+            ));
         }
         let json = serde_json::to_string(self).map_err(|e| e.to_string())?;
         serde_json::from_str(&json).map_err(|e| e.to_string())

@@ -101,8 +101,13 @@ pub fn frame(kind: Kind, millis: u64, payload: &[u8]) -> Option<Vec<u8>> {
 
 /// The header of a file written by `generator`, of which at most 256 bytes are kept.
 pub fn header(generator: &str) -> Vec<u8> {
-    let end = generator.floor_char_boundary(MAX_GENERATOR.min(generator.len()));
-    let name = generator.get(..end).unwrap_or_default();
+    let mut name = String::new();
+    for c in generator.chars() {
+        if name.len() + c.len_utf8() > MAX_GENERATOR {
+            break;
+        }
+        name.push(c);
+    }
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend((name.len() as u32).to_le_bytes());

@@ -32,6 +32,14 @@ struct Entry {
     key: u32,
 }
 
+/// The key frame used last.
+struct KeyFrame {
+    index: u32,
+    /// CRC-32 of its payload: changes name their key by it.
+    crc: u32,
+    fields: Fields,
+}
+
 /// A recording, open for reading.
 pub struct Recording<R = BufReader<File>> {
     input: R,
@@ -39,8 +47,7 @@ pub struct Recording<R = BufReader<File>> {
     generator: String,
     entries: Vec<Entry>,
     notes: Vec<String>,
-    /// Fields of the key frame used last, and which it is.
-    key: Option<(u32, Fields)>,
+    key: Option<KeyFrame>,
     decoded: VecDeque<(usize, Arc<Snapshot>)>,
 }
 
@@ -104,6 +111,11 @@ impl<R: Read + Seek> Recording<R> {
         &self.notes
     }
 
+    /// Takes the notes away: whoever did says them.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
     /// Frames that are whole; at least one.
     pub fn frames(&self) -> usize {
         self.entries.len()
@@ -144,42 +156,46 @@ impl<R: Read + Seek> Recording<R> {
             .get(index)
             .copied()
             .ok_or_else(|| bad("there is no such frame".into()))?;
-        self.load_key(entry.key).map_err(bad)?;
-        let snapshot = match entry.head.kind {
-            Some(Kind::Change) => {
-                let json = self.json(entry).map_err(bad)?;
-                let change: Change = serde_json::from_slice(&json).map_err(|e| bad(e.to_string()))?;
-                let (_, key) = self.key.as_ref().ok_or_else(|| bad("its key is gone".into()))?;
-                key.with(change).and_then(|f| f.snapshot())
-            }
-            _ => match &self.key {
-                Some((_, key)) => key.snapshot(),
-                None => Err("its key is gone".into()),
-            },
-        };
-        let snapshot = Arc::new(snapshot.map_err(bad)?);
+        let snapshot = Arc::new(self.decode(entry).map_err(bad)?);
         self.decoded.truncate(KEPT - 1);
         self.decoded.push_front((index, Arc::clone(&snapshot)));
         Ok(snapshot)
     }
 
-    fn load_key(&mut self, index: u32) -> Result<(), String> {
-        if self.key.as_ref().is_some_and(|(i, _)| *i == index) {
-            return Ok(());
+    fn decode(&mut self, entry: Entry) -> Result<Snapshot, String> {
+        let change = match entry.head.kind {
+            Some(Kind::Change) => Some(self.payload(entry)?),
+            _ => None,
+        };
+        let key = self.key_frame(entry.key)?;
+        let Some(change) = change else {
+            return key.fields.snapshot();
+        };
+        let change: Change = parse(&inflate(&change)?)?;
+        if change.base != key.crc {
+            return Err("the key frame that it is about is damaged".into());
         }
-        let entry = self
-            .entries
-            .get(index as usize)
-            .copied()
-            .ok_or("its key frame is gone")?;
-        let json = self.json(entry)?;
-        let fields = serde_json::from_slice(&json).map_err(|e| e.to_string())?;
-        self.key = Some((index, fields));
-        Ok(())
+        key.fields.with(change)?.snapshot()
     }
 
-    /// The JSON of a frame, checked again: the file may have changed since it was opened.
-    fn json(&mut self, entry: Entry) -> Result<Vec<u8>, String> {
+    fn key_frame(&mut self, index: u32) -> Result<&KeyFrame, String> {
+        let key = match self.key.take().filter(|k| k.index == index) {
+            Some(key) => key,
+            None => {
+                let entry = self.entries.get(index as usize).copied();
+                let payload = self.payload(entry.ok_or("its key frame is gone")?)?;
+                KeyFrame {
+                    index,
+                    crc: crc32fast::hash(&payload),
+                    fields: parse(&inflate(&payload)?)?,
+                }
+            }
+        };
+        Ok(self.key.insert(key))
+    }
+
+    /// The payload of a frame, checked again: the file may have changed since it was opened.
+    fn payload(&mut self, entry: Entry) -> Result<Vec<u8>, String> {
         let mut payload = vec![0; entry.head.length as usize];
         let read = self
             .input
@@ -189,8 +205,12 @@ impl<R: Read + Seek> Recording<R> {
         if !read || !entry.head.fits(&payload) {
             return Err("the file changed while it was read".into());
         }
-        inflate(&payload)
+        Ok(payload)
     }
+}
+
+fn parse<'a, T: serde::Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
+    serde_json::from_slice(json).map_err(|e| e.to_string())
 }
 
 fn inflate(payload: &[u8]) -> Result<Vec<u8>, String> {
@@ -253,8 +273,10 @@ impl Scan {
                 self.notes.push(cut_off(end - at));
             } else {
                 self.damaged += 1;
-                // It may have been the key of those that follow.
-                self.key = None;
+                if head.kind != Some(Kind::Change) {
+                    // It was the key of those that follow.
+                    self.key = None;
+                }
             }
             at = next;
         }
@@ -289,7 +311,9 @@ impl Scan {
 }
 
 fn cut_off(bytes: u64) -> String {
-    format!("the last {bytes} bytes are of a frame that was not written to its end, and are left out")
+    format!(
+        "the last {bytes} bytes are of a frame that was not written to its end, and are left out"
+    )
 }
 
 fn lost(bytes: u64) -> String {

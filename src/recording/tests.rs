@@ -15,9 +15,7 @@ use std::time::Duration;
 
 /// As it comes back.
 fn rounded(mut snapshot: Snapshot) -> Snapshot {
-    if let Some(trace) = &mut snapshot.last_step {
-        to_nanoseconds(trace);
-    }
+    to_nanoseconds(&mut snapshot);
     snapshot
 }
 
@@ -86,9 +84,10 @@ fn a_change_is_smaller_than_a_key() {
     let file = bytes(&run(20));
     let bounds = bounds(&file);
     let size = |i: usize| bounds[i].1 - bounds[i].0;
-    assert!(size(0) > 0);
     let key = bytes(&[decode(80)]).len();
-    assert!(size(20) * 10 < key * 9, "{} of {key}", size(20));
+    // The second frame is a key again: the first knew nothing yet of what is in all others.
+    assert!(size(1) * 3 > key * 2, "{} of {key}", size(1));
+    assert!(size(20) * 2 < key, "{} of {key}", size(20));
 }
 
 #[test]
@@ -120,7 +119,10 @@ fn a_damaged_frame_is_left_out_and_the_rest_reads() {
     let mut recording = open(file.clone()).expect("a recording");
     assert_eq!(recording.frames(), 9);
     assert!(recording.notes()[0].contains("1 frame is damaged"));
-    assert_eq!(*recording.frame(3).expect("reads"), rounded(snapshots[4].clone()));
+    assert_eq!(
+        *recording.frame(3).expect("reads"),
+        rounded(snapshots[4].clone())
+    );
     // Without a key the changes that follow it say nothing.
     file[bounds[0].0 + FRAME_HEAD + 5] ^= 1;
     assert!(matches!(open(file), Err(RecordingError::Empty(_))));
@@ -144,7 +146,20 @@ fn what_is_no_recording_is_said() {
     assert!(refused(&long).is_some_and(|e| e.contains("header")));
 }
 
-/// A recording whose only frame is `payload`.
+#[test]
+fn a_change_is_never_applied_to_another_key() {
+    let mut file = bytes(&run(120));
+    let (key, _) = bounds(&file)[101];
+    // As if the second key were a change.
+    file[key + 16] = 2;
+    let mut recording = open(file).expect("a recording");
+    assert_eq!(recording.frames(), 122);
+    assert!(recording.frame(100).is_ok());
+    let why = recording.frame(101).expect_err("refused").to_string();
+    assert!(why.contains("key frame"), "{why}");
+}
+
+/// A recording whose second frame is `payload`.
 fn with_payload(kind: Kind, payload: &[u8]) -> Vec<u8> {
     let mut out = bytes(&[decode(9)]);
     out.extend(format::frame(kind, 5, payload).expect("small"));
@@ -165,10 +180,15 @@ fn hostile_payloads_are_one_error_each() {
     let many: String = (0..1000).map(|i| format!("\"f{i}\":0,")).collect();
     let many = deflated(format!("{{{}\"g\":0}}", many).as_bytes());
     let nan = String::from_utf8(serde_json::to_vec(&decode(9)).expect("JSON")).expect("UTF-8");
-    let nan = deflated(nan.replacen("\"us_per_step\":", "\"us_per_step\":NaN,\"x\":", 1).as_bytes());
+    let nan = deflated(
+        nan.replacen("\"us_per_step\":", "\"us_per_step\":NaN,\"x\":", 1)
+            .as_bytes(),
+    );
+    let (_, key) = Encoder::default().encode(&decode(9)).expect("encodes");
+    let base = crc32fast::hash(&key);
     let moved = |lost: &str, kept: &str, new: &str, name: &str| {
         deflated(
-            format!("{{\"set\":{{}},\"moved\":{{\"{name}\":{{\"lost\":{lost},\"kept\":{kept},\"new\":{new}}}}}}}")
+            format!("{{\"base\":{base},\"set\":{{}},\"moved\":{{\"{name}\":{{\"lost\":{lost},\"kept\":{kept},\"new\":{new}}}}}}}")
                 .as_bytes(),
         )
     };
@@ -179,18 +199,38 @@ fn hostile_payloads_are_one_error_each() {
         (Kind::Key, deflated(b""), "EOF"),
         (Kind::Key, deflated(b"not json"), "expected"),
         (Kind::Key, deflated(b"{}"), "missing field"),
-        (Kind::Key, deflated(b"{\"seq\":1e999}"), "number out of range"),
+        (
+            Kind::Key,
+            deflated(b"{\"seq\":1e999}"),
+            "number out of range",
+        ),
         (Kind::Key, nan, "expected"),
         (Kind::Key, bomb, "more than"),
         (Kind::Key, deep, "EOF"),
         (Kind::Key, many, "at most 256"),
         (Kind::Change, deflated(b"[]"), "invalid"),
-        (Kind::Change, moved("0", "99999", "[]", "tokens"), "more of a list"),
-        (Kind::Change, moved(&most, &most, "[]", "tokens"), "more of a list"),
+        (
+            Kind::Change,
+            moved("0", "99999", "[]", "tokens"),
+            "more of a list",
+        ),
+        (
+            Kind::Change,
+            moved(&most, &most, "[]", "tokens"),
+            "more of a list",
+        ),
         (Kind::Change, moved("0", "1", "[]", "seq"), "is none"),
         (Kind::Change, moved("0", "1", "7", "tokens"), "is none"),
-        (Kind::Change, moved("0", "1", "[7]", "tokens"), "invalid type"),
-        (Kind::Change, moved("0", "1", "[]", "other"), "there was none"),
+        (
+            Kind::Change,
+            moved("0", "1", "[7]", "tokens"),
+            "invalid type",
+        ),
+        (
+            Kind::Change,
+            moved("0", "1", "[]", "other"),
+            "there was none",
+        ),
     ] {
         let mut recording = open(with_payload(kind, &payload)).expect("whole frames");
         let why = recording.frame(1).expect_err("refused").to_string();
@@ -235,7 +275,14 @@ fn huge_lengths_allocate_nothing() {
 fn older_snapshots_read() {
     let mut old = serde_json::to_value(decode(9)).expect("JSON");
     let fields = old.as_object_mut().expect("an object");
-    for newer in ["heat", "kernels", "roofline", "latency", "token_times", "counters"] {
+    for newer in [
+        "heat",
+        "kernels",
+        "roofline",
+        "latency",
+        "token_times",
+        "counters",
+    ] {
         assert!(fields.remove(newer).is_some());
     }
     let payload = deflated(old.to_string().as_bytes());
@@ -249,11 +296,18 @@ fn older_snapshots_read() {
 fn a_frame_with_nan_is_passed_over() {
     let mut recording = open(bytes(&[decode(9), hostile(), decode(12)])).expect("a recording");
     assert!(recording.frame(1).is_err());
-    let mut player = Player::new(open(bytes(&[hostile(), decode(9)])).expect("a recording"), Duration::ZERO)
-        .expect("one frame reads");
+    let mut player = Player::new(
+        open(bytes(&[hostile(), decode(9)])).expect("a recording"),
+        Duration::ZERO,
+    )
+    .expect("one frame reads");
     let shown = player.snapshot();
     assert_eq!(shown.tokens.len(), 9);
-    assert!(shown.message.is_some_and(|m| m.is_error && m.text.contains("frame 0")));
+    assert!(
+        shown
+            .message
+            .is_some_and(|m| m.is_error && m.text.contains("frame 0"))
+    );
 }
 
 fn player(n: usize) -> Player<Cursor<Vec<u8>>> {
@@ -302,7 +356,11 @@ fn time_goes_on_at_the_speed_asked_for() {
     assert_eq!(frame(&mut p), Some(99));
     assert!(!p.playing());
     p.refuse();
-    assert!(p.snapshot().message.is_some_and(|m| m.text.contains("recording")));
+    assert!(
+        p.snapshot()
+            .message
+            .is_some_and(|m| m.text.contains("recording"))
+    );
 }
 
 #[test]
@@ -318,7 +376,10 @@ fn a_recorder_writes_what_it_is_given() {
     let summary = recorder.finish().expect("written");
     assert_eq!(summary.frames + summary.thinned + summary.lost, 3);
     tap.offer(&last);
-    assert_eq!(std::fs::metadata(&path).expect("a file").len(), summary.bytes);
+    assert_eq!(
+        std::fs::metadata(&path).expect("a file").len(),
+        summary.bytes
+    );
     let mut recording = Recording::open(&path).expect("a recording");
     assert_eq!(recording.frames() as u64, summary.frames);
     let frame = recording.frame(recording.frames() - 1).expect("reads");

@@ -23,6 +23,8 @@ const FRAME_EVERY: Duration = Duration::from_millis(100);
 const FRAME_WITHIN: Duration = Duration::from_millis(500);
 /// A frame may take one part of so many of one CPU's time.
 const COST: u32 = 50;
+/// Most bytes a second, averaged over a few frames: some 15 MB a minute of a large model.
+const BYTES_PER_SECOND: f64 = 256e3;
 /// Least time between two requests that the disk keep what it has.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
@@ -226,7 +228,10 @@ impl Writer {
         self.summary.frames += 1;
         self.summary.duration = at;
         self.unsynced.get_or_insert(began);
-        let pause = (began.elapsed() * COST).clamp(FRAME_EVERY, FRAME_WITHIN);
+        let room = Duration::from_secs_f64(frame.len() as f64 / BYTES_PER_SECOND);
+        let pause = (began.elapsed() * COST)
+            .max(room)
+            .clamp(FRAME_EVERY, FRAME_WITHIN);
         self.next_frame = began + pause;
         Ok(())
     }

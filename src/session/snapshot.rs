@@ -2,6 +2,7 @@
 //!
 //! A snapshot is plain data. Units are in the field names; `None` means "not known", never zero.
 
+pub use super::playback::{Playback, Scrub, Speed};
 pub use crate::engine::config::EngineInfo;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
@@ -10,7 +11,6 @@ pub use crate::profiler::figures::{
     Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support, SystemFigures,
     ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
-pub use super::playback::{Playback, Scrub, Speed};
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
 use schemars::JsonSchema;

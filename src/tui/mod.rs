@@ -5,6 +5,7 @@
 //! - [`view`]: the state drawn on a frame; pure; [`panels`] holds one widget a file
 //! - [`layout`]: where everything is, shared by drawing and mouse
 //! - [`keymap`], [`theme`]: keys, colours and glyphs as data
+//! - [`replay`]: the keys and the bar of a recording
 //! - [`event_loop`], [`terminal`]: the only parts that touch a terminal
 
 pub mod columns;
@@ -14,6 +15,7 @@ pub mod format;
 pub mod keymap;
 pub mod layout;
 pub mod panels;
+pub mod replay;
 pub mod state;
 pub mod terminal;
 pub mod text;

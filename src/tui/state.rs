@@ -191,7 +191,11 @@ impl App {
         let message = snapshot.message.clone().map(|m| (m, snapshot.seq));
         Self {
             theme,
-            keymap: Keymap::default(),
+            keymap: if snapshot.playback.is_some() {
+                Keymap::default().for_replay()
+            } else {
+                Keymap::default()
+            },
             area,
             focus: Panel::Bricks,
             zoomed: false,
