@@ -31,7 +31,14 @@ fn diff(args: &[&str]) -> (Option<i32>, String) {
 
 /// A real report with figures of our making: `sd` of every brick's step as a share of its mean.
 fn report(sd: Option<f64>) -> Value {
-    let done = output(&["--headless", "--deterministic", "--format", "json", "-n", "16"]);
+    let done = output(&[
+        "--headless",
+        "--deterministic",
+        "--format",
+        "json",
+        "-n",
+        "16",
+    ]);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let mut report: Value = serde_json::from_slice(&done.stdout).expect("JSON");
     let snapshot = &mut report["snapshot"];
@@ -55,7 +62,9 @@ fn slower(mut report: Value, id: &str, by: f64) -> Value {
     let row = rows.iter_mut().find(|r| r["id"] == id).expect("the brick");
     let us = row["us_per_step"].as_f64().expect("a time");
     row["us_per_step"] = json!(us * by);
-    let mean = report["snapshot"]["latency"]["mean_us"].as_f64().expect("a time");
+    let mean = report["snapshot"]["latency"]["mean_us"]
+        .as_f64()
+        .expect("a time");
     report["snapshot"]["latency"]["mean_us"] = json!(mean + us * (by - 1.0));
     report
 }
@@ -82,14 +91,23 @@ fn a_slower_brick_fails_the_check_and_is_named() {
     let (a, b) = (utf8(&a), utf8(&b));
     let (code, table) = diff(&[a, b]);
     assert_eq!(code, Some(0), "{table}");
-    let row = table.lines().find(|l| l.starts_with("DownProj")).expect("the row");
+    let row = table
+        .lines()
+        .find(|l| l.starts_with("DownProj"))
+        .expect("the row");
     assert!(row.contains("+30.0%") && row.ends_with("+ slower"), "{row}");
-    assert!(!table.contains('\x1b') && !table.contains("not of the same"), "{table}");
+    assert!(
+        !table.contains('\x1b') && !table.contains("not of the same"),
+        "{table}"
+    );
 
     let (code, table) = diff(&[a, b, "--fail-above", "5%"]);
     assert_eq!(code, Some(1), "{table}");
     let last = table.lines().last().expect("a verdict");
-    assert!(last.starts_with("FAILED") && last.contains("DownProj"), "{last}");
+    assert!(
+        last.starts_with("FAILED") && last.contains("DownProj"),
+        "{last}"
+    );
     assert_eq!(diff(&[b, a, "--fail-above", "5"]).0, Some(0));
     assert_eq!(diff(&[a, b, "--fail-above", "40%"]).0, Some(0));
     assert_eq!(diff(&[a, a, "--fail-above", "0"]).0, Some(0));
@@ -100,7 +118,11 @@ fn a_slower_brick_fails_the_check_and_is_named() {
     assert_eq!(printed["bricks"][0]["name"], "DownProj");
     assert_eq!(printed["bricks"][0]["verdict"], "slower");
     assert_eq!(printed["check"]["passed"], false);
-    let slower: Vec<_> = printed["check"]["slower"].as_array().expect("names").iter().collect();
+    let slower: Vec<_> = printed["check"]["slower"]
+        .as_array()
+        .expect("names")
+        .iter()
+        .collect();
     assert!(slower.contains(&&json!("DownProj")), "{slower:?}");
     assert_eq!(printed["unlike"], json!([]));
     let interval = &printed["bricks"][0]["interval_us"];
@@ -126,13 +148,18 @@ fn old_reports_have_no_interval_and_cannot_be_judged() {
     let snapshot = old["snapshot"].as_object_mut().expect("fields");
     snapshot.remove("latency");
     for row in snapshot["bricks"].as_array_mut().expect("rows") {
-        row.as_object_mut().expect("fields").remove("step_stddev_us");
+        row.as_object_mut()
+            .expect("fields")
+            .remove("step_stddev_us");
     }
     let a = files.write("a.json", &old);
     let b = files.write("b.json", &slower(report(Some(0.03)), "down_proj", 1.3));
     let (code, table) = diff(&[utf8(&a), utf8(&b)]);
     assert_eq!(code, Some(0));
-    assert!(table.contains("? no interval") && table.contains("A does not say"), "{table}");
+    assert!(
+        table.contains("? no interval") && table.contains("A does not say"),
+        "{table}"
+    );
     let (code, error) = diff(&[utf8(&a), utf8(&b), "--fail-above", "5%"]);
     assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
     assert!(error.contains("cannot judge"), "{error}");
@@ -151,7 +178,10 @@ fn other_machines_and_models_are_said_at_the_top() {
     assert_eq!(code, Some(0));
     let top: Vec<_> = table.lines().skip(2).take(4).collect();
     assert!(top[0].contains("not of the same thing"), "{table}");
-    for (line, words) in top[1..].iter().zip(["another model", "processor", "threads"]) {
+    for (line, words) in top[1..]
+        .iter()
+        .zip(["another model", "processor", "threads"])
+    {
         assert!(line.contains(words), "{table}");
     }
     assert!(!table.contains('\x1b'));
@@ -161,13 +191,24 @@ fn other_machines_and_models_are_said_at_the_top() {
 fn a_recording_is_compared_by_its_last_frame() {
     let files = Files::new();
     let tape = files.0.path().join("run.cbtop");
-    let done = output(&["record", utf8(&tape), "--headless", "-n", "8", "--format", "json"]);
+    let done = output(&[
+        "record",
+        utf8(&tape),
+        "--headless",
+        "-n",
+        "8",
+        "--format",
+        "json",
+    ]);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let report: Value = serde_json::from_slice(&done.stdout).expect("JSON");
     let file = files.write("run.json", &report);
     let (code, table) = diff(&[utf8(&tape), utf8(&file)]);
     assert_eq!(code, Some(0), "{table}");
-    let step = table.lines().find(|l| l.starts_with("step ")).expect("a row");
+    let step = table
+        .lines()
+        .find(|l| l.starts_with("step "))
+        .expect("a row");
     assert!(step.contains("+0.0%"), "{table}");
 }
 
@@ -211,6 +252,9 @@ fn bad_files_and_limits_are_one_clear_error() {
         assert!(error.contains(utf8(&path)), "{error}");
     }
     for limit in ["-1%", "much", "nan", "1e9", ""] {
-        assert_eq!(diff(&[good, good, &format!("--fail-above={limit}")]).0, Some(2));
+        assert_eq!(
+            diff(&[good, good, &format!("--fail-above={limit}")]).0,
+            Some(2)
+        );
     }
 }

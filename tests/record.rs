@@ -25,7 +25,12 @@ fn text(bytes: &[u8]) -> String {
 /// A good run's standard output.
 fn good(args: &[&str]) -> String {
     let done = output(args);
-    assert_eq!(done.status.code(), Some(0), "{args:?}: {}", text(&done.stderr));
+    assert_eq!(
+        done.status.code(),
+        Some(0),
+        "{args:?}: {}",
+        text(&done.stderr)
+    );
     text(&done.stdout)
 }
 
@@ -34,7 +39,10 @@ fn refused(args: &[&str], word: &str) {
     let error = text(&done.stderr);
     assert_eq!(done.status.code(), Some(2), "{args:?}: {error}");
     assert_eq!(text(&done.stdout), "", "{args:?}");
-    assert!(error.contains(word) && error.lines().count() == 1, "{args:?}: {error}");
+    assert!(
+        error.contains(word) && error.lines().count() == 1,
+        "{args:?}: {error}"
+    );
 }
 
 fn utf8(path: &Path) -> &str {
@@ -53,12 +61,18 @@ fn a_recorded_run_replays() {
 
     let frame = good(&["replay", file, "--headless", "--size", "100x30"]);
     assert_eq!(frame.lines().count(), 30);
-    assert!(frame.contains("recording") && frame.contains("finished"), "{frame}");
+    assert!(
+        frame.contains("recording") && frame.contains("finished"),
+        "{frame}"
+    );
     let last = good(&["replay", file, "--headless", "--format", "json"]);
     let last: serde_json::Value = serde_json::from_str(&last).expect("JSON");
     for field in ["generated", "tokens", "bricks", "model", "state"] {
         // Times in series are kept to the nanosecond; of the bricks compare what is not a series.
-        let (mut a, mut b) = (report["snapshot"][field].clone(), last["snapshot"][field].clone());
+        let (mut a, mut b) = (
+            report["snapshot"][field].clone(),
+            last["snapshot"][field].clone(),
+        );
         for rows in [&mut a, &mut b] {
             for row in rows.as_array_mut().into_iter().flatten() {
                 row.as_object_mut().and_then(|r| r.remove("history_us"));
@@ -66,7 +80,15 @@ fn a_recorded_run_replays() {
         }
         assert_eq!(a, b, "{field}");
     }
-    let first = good(&["replay", file, "--headless", "--at", "0", "--format", "json"]);
+    let first = good(&[
+        "replay",
+        file,
+        "--headless",
+        "--at",
+        "0",
+        "--format",
+        "json",
+    ]);
     let first: serde_json::Value = serde_json::from_str(&first).expect("JSON");
     assert!(first["snapshot"]["generated"].as_u64() < Some(24));
     let ascii = good(&["replay", file, "--headless", "--ascii", "--at", "0.1"]);
@@ -126,8 +148,14 @@ fn bad_files_are_one_clear_error() {
     refused(&["replay", utf8(&other), "--headless"], "not a recording");
     refused(&["replay", utf8(&newer), "--headless"], "version 7");
     refused(&["replay", utf8(&torn), "--headless"], "header");
-    refused(&["replay", utf8(folder.path()), "--headless"], "not a recording");
-    refused(&["replay", "/nowhere/run.cbtop", "--headless"], "/nowhere/run.cbtop");
+    refused(
+        &["replay", utf8(folder.path()), "--headless"],
+        "not a recording",
+    );
+    refused(
+        &["replay", "/nowhere/run.cbtop", "--headless"],
+        "/nowhere/run.cbtop",
+    );
     refused(&["replay", utf8(&other)], "--headless");
     // What is no recording is never replaced.
     for force in [&[][..], &["--force"]] {
@@ -135,5 +163,8 @@ fn bad_files_are_one_clear_error() {
         refused(&args, "another name");
     }
     assert_eq!(std::fs::read(&other).expect("reads"), b"GGUF and a model");
-    refused(&["record", "/nowhere/run.cbtop", "--headless"], "/nowhere/run.cbtop");
+    refused(
+        &["record", "/nowhere/run.cbtop", "--headless"],
+        "/nowhere/run.cbtop",
+    );
 }
