@@ -7,6 +7,7 @@ use cbtop::gguf::{LoadMethod, MapAdvice};
 use cbtop::tui::theme::ThemeName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Full-screen terminal profiler for language-model inference.
 #[derive(Debug, Parser)]
@@ -41,6 +42,12 @@ pub enum Command {
     Overhead(OverheadArgs),
     /// Print the configuration in effect, to start one's own from.
     Config(LookArgs),
+    /// The dashboard, with all that it shows saved to a file as it runs.
+    Record(RecordArgs),
+    /// The dashboard on a recording: play it, move within it.
+    Replay(ReplayArgs),
+    /// Compare two runs brick by brick.
+    Diff(DiffArgs),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.
@@ -329,6 +336,81 @@ pub enum OverheadFormat {
     Md,
     /// JSON.
     Json,
+}
+
+/// `cbtop record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// File to write; must not exist.
+    pub file: PathBuf,
+    /// Replace the file if it is a recording.
+    #[arg(long)]
+    pub force: bool,
+    /// As without `record`.
+    #[command(flatten)]
+    pub dashboard: DashboardArgs,
+}
+
+/// `cbtop replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Recording of `cbtop record`.
+    pub file: PathBuf,
+    /// Begin there, paused, seconds from the recording's start [default: 0, playing; headless: the last frame].
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub at: Option<Duration>,
+    /// Draw with ASCII only [default: by the locale].
+    #[arg(long)]
+    pub ascii: bool,
+    /// Colours and configuration.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Without a terminal: print the frame or report, exit.
+    #[arg(long)]
+    pub headless: bool,
+    /// What --headless prints.
+    #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
+    pub format: Format,
+    /// Size of the headless frame, columns x rows.
+    #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
+    pub size: (u16, u16),
+}
+
+/// `cbtop diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The run to compare with: a JSON report of --headless, or a recording (its last frame).
+    #[arg(value_name = "A")]
+    pub before: PathBuf,
+    /// The run in question, likewise.
+    #[arg(value_name = "B")]
+    pub after: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 if B is slower than A by more than this, beyond chance: the step as a whole, or any brick that takes
+    /// more than 1% of it.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub fail_above: Option<f64>,
+}
+
+fn parse_seconds(s: &str) -> Result<Duration, String> {
+    s.parse()
+        .ok()
+        .and_then(|v: f64| Duration::try_from_secs_f64(v).ok())
+        .ok_or_else(|| format!("'{s}' is no time; give seconds, for example 12.5"))
+}
+
+/// A share of 1.
+fn parse_percent(s: &str) -> Result<f64, String> {
+    s.strip_suffix('%')
+        .unwrap_or(s)
+        .trim()
+        .parse()
+        .ok()
+        .filter(|v| (0.0..=10_000.0).contains(v))
+        .map(|v: f64| v / 100.0)
+        .ok_or_else(|| format!("'{s}' is no percentage; give 0% to 10000%, for example 5%"))
 }
 
 fn parse_size(s: &str) -> Result<(u16, u16), String> {

@@ -8,7 +8,7 @@ use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
-use cbtop::session::snapshot::{Peak, PeakKind, RunState};
+use cbtop::session::snapshot::{Peak, PeakKind, RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::tui;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -27,27 +27,38 @@ const MODELLED_GBPS: f64 = 10.0;
 
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
+    check_terminal(args.headless)?;
+    // Before the model is loaded: a wrong line in it is told at once.
+    let look = look(args)?;
+    let session = session(args)?;
+    if args.headless {
+        return headless(args, session, &look);
+    }
+    let handle = session::spawn(session).context("starting the session's thread")?;
+    tui::run(handle, &look)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to open a dashboard where there is no terminal.
+pub fn check_terminal(headless: bool) -> anyhow::Result<()> {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if !args.headless && !terminal {
+    if !headless && !terminal {
         bail!(
             "the dashboard needs a terminal for input and output; use --headless for one frame or a report"
         );
     }
-    // Before the model is loaded: a wrong line in it is told at once.
-    let tui_options = look(args)?;
+    Ok(())
+}
+
+/// The session that `args` ask for, ready to run.
+pub fn session(args: &DashboardArgs) -> anyhow::Result<Session> {
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let options = options(args, &loaded)?;
-    let session = Session::new(loaded, options)?;
-    if args.headless {
-        return headless(args, session, &tui_options);
-    }
-    let handle = session::spawn(session).context("starting the session's thread")?;
-    tui::run(handle, &tui_options)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Session::new(loaded, options)?)
 }
 
 /// How to draw. With modelled time only what the command line says counts: the same bytes everywhere.
-fn look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
+pub fn look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
     let mut options = if args.deterministic {
         config::fixed(&args.look)?
     } else {
@@ -126,46 +137,56 @@ fn probe_counts(threads: usize) -> Vec<usize> {
 fn headless(
     args: &DashboardArgs,
     mut session: Session,
-    options: &tui::Options,
+    look: &tui::Options,
 ) -> anyhow::Result<ExitCode> {
     match &args.out {
-        Some(path) => export::to_file(path, |out| print(args, &mut session, options, out))?,
+        Some(path) => export::to_file(path, |out| run_and_print(args, &mut session, look, out))?,
         None => {
             let mut out = BufWriter::new(std::io::stdout().lock());
-            print(args, &mut session, options, &mut out)?;
+            run_and_print(args, &mut session, look, &mut out)?;
             out.flush()?;
         }
     }
-    if let RunState::Failed { error } = session.state() {
-        bail!("{error}");
-    }
-    Ok(ExitCode::SUCCESS)
+    finished(&session.state())
 }
 
-/// Runs the session to its end and writes what was asked for.
-fn print(
+fn run_and_print(
     args: &DashboardArgs,
     session: &mut Session,
-    options: &tui::Options,
+    look: &tui::Options,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    match args.format {
-        Format::Chrome => return export::chrome(session, out),
-        Format::Dot | Format::Tree | Format::Csr | Format::Graph => {
-            return export::graph(session, args.format, out);
-        }
-        Format::Text | Format::Json => {}
+    if args.format == Format::Chrome {
+        return export::chrome(session, out);
     }
     while !session.is_over() {
         session.tick();
     }
-    let snapshot = session.snapshot();
-    match args.format {
+    print(out, &session.snapshot(), args.format, args.size, look)
+}
+
+/// Prints a moment of a session: a frame, a report, or its last step.
+pub fn print(
+    out: &mut dyn Write,
+    snapshot: &Snapshot,
+    format: Format,
+    (width, height): (u16, u16),
+    look: &tui::Options,
+) -> anyhow::Result<()> {
+    match format {
         Format::Text => {
-            let (width, height) = args.size;
-            out.write_all(headless::text::render(&snapshot, width, height, options).as_bytes())?;
+            out.write_all(headless::text::render(snapshot, width, height, look).as_bytes())?;
         }
-        _ => Report::new(&snapshot).write(out)?,
+        Format::Json => Report::new(snapshot).write(out)?,
+        _ => export::last_step(snapshot, format, out)?,
     }
     Ok(())
+}
+
+/// Success, unless the run failed.
+pub fn finished(state: &RunState) -> anyhow::Result<ExitCode> {
+    if let RunState::Failed { error } = state {
+        bail!("{error}");
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -2,10 +2,13 @@
 
 use crate::cli::Format;
 use anyhow::Context;
-use cbtop::profiler::figures::{KernelInfo, StepTrace};
-use cbtop::profiler::graph::chrome::{ChromeTrace, CounterSample, LIMIT_BYTES, TraceStep};
-use cbtop::profiler::graph::{DOT_NODES, ExecutionGraph, from_step};
+use cbtop::profiler::figures::StepTrace;
+use cbtop::profiler::graph::chrome::{
+    ChromeTrace, CounterSample, LIMIT_BYTES, TraceStep, chrome_trace,
+};
+use cbtop::profiler::graph::{DOT_NODES, from_step};
 use cbtop::session::Session;
+use cbtop::session::snapshot::Snapshot;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
@@ -24,7 +27,9 @@ pub fn to_file(
         _ => Path::new("."),
     };
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(what)?;
-    let gzip = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
+    let gzip = path
+        .extension()
+        .is_some_and(|e| e.eq_ignore_ascii_case("gz"));
     {
         let mut out = BufWriter::new(file.as_file_mut());
         if gzip {
@@ -65,9 +70,19 @@ pub fn chrome(session: &mut Session, out: &mut dyn Write) -> anyhow::Result<()> 
             continue;
         };
         let start_us = begin_us - *first_us.get_or_insert(begin_us);
-        trace.step(TraceStep { trace: &step, start_us }, &kernels)?;
+        trace.step(
+            TraceStep {
+                trace: &step,
+                start_us,
+            },
+            &kernels,
+        )?;
         for (name, value) in counters(session, &step) {
-            trace.counter(CounterSample { at_us: start_us, name, value })?;
+            trace.counter(CounterSample {
+                at_us: start_us,
+                name,
+                value,
+            })?;
         }
     }
     let (size, _) = trace.finish()?;
@@ -84,36 +99,54 @@ pub fn chrome(session: &mut Session, out: &mut dyn Write) -> anyhow::Result<()> 
 /// Values from this step on.
 fn counters(session: &Session, step: &StepTrace) -> Vec<(&'static str, f64)> {
     let mut values = vec![("tok/s", f64::from(step.tokens) * 1e6 / step.wall_us)];
-    if let Some(token) = session.newest_token().filter(|t| t.position == step.position) {
+    if let Some(token) = session
+        .newest_token()
+        .filter(|t| t.position == step.position)
+    {
         let counts = [
             ("minor page faults", token.minor_faults),
             ("major page faults", token.major_faults),
             ("preemptions", token.preempted),
             ("migrations", token.migrations),
         ];
-        values.extend(counts.into_iter().filter_map(|(name, n)| Some((name, f64::from(n?)))));
+        values.extend(
+            counts
+                .into_iter()
+                .filter_map(|(name, n)| Some((name, f64::from(n?)))),
+        );
     }
     values
 }
 
-/// Runs the session to its end and writes the execution graph of its last step.
-pub fn graph(session: &mut Session, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
-    while !session.is_over() {
-        session.tick();
-    }
-    let (_, step) = session
-        .step()
+/// Writes the last step of a session: a trace, or its execution graph.
+pub fn last_step(snapshot: &Snapshot, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+    let step = snapshot
+        .last_step
+        .as_ref()
         .context("no step was timed brick by brick: leave out --sync-mode none")?;
-    let kernels: Vec<KernelInfo> = session.kernels().to_vec();
-    let graph = from_step(&step, &kernels)?;
+    if format == Format::Chrome {
+        let steps = [TraceStep {
+            trace: step,
+            start_us: 0.0,
+        }];
+        chrome_trace(out, &steps, &snapshot.kernels, &[], LIMIT_BYTES)?;
+        return Ok(());
+    }
+    let graph = from_step(step, &snapshot.kernels)?;
     match format {
         Format::Dot => out.write_all(graph.to_dot(DOT_NODES).as_bytes())?,
         Format::Tree => {
             out.write_all(graph.to_ascii_tree().as_bytes())?;
             writeln!(out, "\n{}", graph.critical_path_summary()?)?;
         }
-        Format::Csr => json(&Rows { nodes: graph.nodes(), csr: graph.to_csr() }, out)?,
-        _ => json::<ExecutionGraph>(&graph, out)?,
+        Format::Csr => json(
+            &Rows {
+                nodes: graph.nodes(),
+                csr: graph.to_csr(),
+            },
+            out,
+        )?,
+        _ => json(&graph, out)?,
     }
     Ok(())
 }

@@ -3,10 +3,13 @@
 pub mod bench;
 mod config;
 mod dashboard;
+mod diff;
 mod eval;
 mod export;
 mod inspect;
 mod overhead;
+mod record;
+mod replay;
 mod run;
 mod setup;
 mod tokenize;
@@ -29,6 +32,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&args, &mut out),
         Command::Overhead(args) => overhead::run(&args, &mut out),
         Command::Config(args) => config::run(&args, &mut out),
+        Command::Record(args) => record::run(&args, &mut out),
+        Command::Replay(args) => replay::run(&args, &mut out),
+        Command::Diff(args) => diff::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

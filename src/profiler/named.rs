@@ -24,7 +24,11 @@ impl Named {
             return;
         }
         // Only a program's mistake makes names without end, and it must not eat the memory.
-        let name = if self.stats.len() < MOST { name } else { OTHERS };
+        let name = if self.stats.len() < MOST {
+            name
+        } else {
+            OTHERS
+        };
         self.stats.entry(name.to_owned()).or_default().add(ns);
     }
 

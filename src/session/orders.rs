@@ -30,6 +30,9 @@ impl Session {
             Command::ResetStats => self.reset_statistics(),
             Command::Apply(id) => self.apply(&id),
             Command::Undo => self.undo(),
+            Command::Scrub(_) => {
+                self.complain("this session runs: only a recording can be scrubbed")
+            }
         }
         true
     }

@@ -104,7 +104,9 @@ impl Session {
     pub fn snapshot(&mut self) -> Snapshot {
         self.seq += 1;
         let (since, watch) = (self.began.elapsed(), &mut self.profile.watch);
-        timed(&mut self.host, self.measured, "group tokens", || watch.cluster(since));
+        timed(&mut self.host, self.measured, "group tokens", || {
+            watch.cluster(since)
+        });
         let bricks = self.profile.stats.rows(StepKind::Decode);
         let roof = self.roof();
         let (last_step, path) = self.last_step();
@@ -137,6 +139,7 @@ impl Session {
             generated: self.generated,
             recommendations: Vec::new(),
             message: self.message.clone(),
+            playback: None,
             bricks,
         };
         snapshot.recommendations = self.advise(&snapshot);

@@ -10,9 +10,9 @@ use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
 use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
 use crate::model::Model;
+use crate::profiler::named::Named;
 use crate::profiler::os::OsSampler;
 use crate::profiler::probe::{self, Bandwidth};
-use crate::profiler::named::Named;
 use crate::profiler::rates::RateMeter;
 use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak};
@@ -340,7 +340,9 @@ impl Session {
         let record = self.engine.observer().last();
         let us = record.wall_us();
         let (profile, recorder) = (&mut self.profile, self.engine.observer());
-        timed(&mut self.host, self.measured, "fold step in", || profile.add(recorder));
+        timed(&mut self.host, self.measured, "fold step in", || {
+            profile.add(recorder)
+        });
         self.rates.prefill((end - done) as u32, us);
         let Some(choice) = choice else {
             self.phase = Phase::Prefill { done: end };
@@ -361,7 +363,9 @@ impl Session {
         let record = self.engine.observer().last();
         let (us, bytes) = (record.wall_us(), record.bytes());
         let (profile, recorder) = (&mut self.profile, self.engine.observer());
-        timed(&mut self.host, self.measured, "fold step in", || profile.add(recorder));
+        timed(&mut self.host, self.measured, "fold step in", || {
+            profile.add(recorder)
+        });
         self.rates.decode(us, bytes);
         self.faults.step();
         self.decoded += 1;
@@ -568,12 +572,7 @@ impl Session {
 }
 
 /// Runs `f`; its time is counted under `name` where time is real.
-pub(super) fn timed<T>(
-    host: &mut Named,
-    measured: bool,
-    name: &str,
-    f: impl FnOnce() -> T,
-) -> T {
+pub(super) fn timed<T>(host: &mut Named, measured: bool, name: &str, f: impl FnOnce() -> T) -> T {
     if measured { host.time(name, f) } else { f() }
 }
 

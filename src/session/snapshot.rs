@@ -2,13 +2,14 @@
 //!
 //! A snapshot is plain data. Units are in the field names; `None` means "not known", never zero.
 
+pub use super::playback::{Playback, Scrub, Speed};
 pub use crate::engine::config::EngineInfo;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
     Anomaly, AsyncTask, BrickCounters, BrickRow, Cause, Counters, CriticalNode, CriticalPath,
-    HeatRow, KernelInfo, Latency, LatencyBucket, LayerRow, MachineInfo, MemoryInfo, NamedRow, Peak, PeakKind,
-    Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support, SystemFigures,
-    ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
+    HeatRow, KernelInfo, Latency, LatencyBucket, LayerRow, MachineInfo, MemoryInfo, NamedRow, Peak,
+    PeakKind, Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support,
+    SystemFigures, ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
@@ -89,6 +90,9 @@ pub struct Snapshot {
     pub recommendations: Vec<Recommendation>,
     /// One line for the user about the last thing that happened (a refused command, a finished change).
     pub message: Option<Message>,
+    /// Where a replay stands; `None` while a session runs. Part of no report and no recording.
+    #[serde(skip)]
+    pub playback: Option<Playback>,
 }
 
 /// `Snapshot::tokens` keeps at most this many.
@@ -167,6 +171,8 @@ pub enum Command {
     Undo,
     /// Clear statistics, keep generating.
     ResetStats,
+    /// Move within a recording; a running session has none and says so.
+    Scrub(Scrub),
     /// End the session.
     Quit,
 }

@@ -7,6 +7,7 @@
 //! - [`layout`]: where everything is, shared by drawing and mouse
 //! - [`keymap`], [`theme`]: keys, colours and glyphs as data; [`config`] reads the user's choice of them
 //! - [`own`]: what the dashboard's event loop costs
+//! - [`replay`]: the keys and the bar of a recording
 //! - [`event_loop`], [`terminal`]: the only parts that touch a terminal
 
 pub mod columns;
@@ -16,10 +17,11 @@ pub mod event_loop;
 pub mod format;
 pub mod keymap;
 pub mod layout;
-pub mod own;
 pub mod names;
+pub mod own;
 pub mod palette;
 pub mod panels;
+pub mod replay;
 pub mod state;
 pub mod terminal;
 pub mod text;
@@ -116,7 +118,11 @@ impl Options {
         let mut app = App::new(snapshot, area, theme);
         app.focus = self.focus;
         app.sort = self.sort;
-        app.keymap = self.keymap.clone();
+        app.keymap = if app.snapshot().playback.is_some() {
+            self.keymap.clone().for_replay()
+        } else {
+            self.keymap.clone()
+        };
         if self.recommend {
             app.focus = Panel::Advice;
         }

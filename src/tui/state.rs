@@ -182,8 +182,6 @@ pub struct App {
     pub counters_top: usize,
     /// First line of the panel about cbtop itself.
     pub debug_top: usize,
-    /// Tasks of the dashboard's own event loop.
-    pub own: Vec<AsyncTask>,
     /// Help or editor.
     pub overlay: Overlay,
     /// A line from the dashboard itself about the last key.
@@ -209,7 +207,11 @@ impl App {
         let message = snapshot.message.clone().map(|m| (m, snapshot.seq));
         Self {
             theme,
-            keymap: Keymap::default(),
+            keymap: if snapshot.playback.is_some() {
+                Keymap::default().for_replay()
+            } else {
+                Keymap::default()
+            },
             area,
             focus: Panel::Bricks,
             zoomed: false,
@@ -224,7 +226,6 @@ impl App {
             roof_cursor: 0,
             counters_top: 0,
             debug_top: 0,
-            own: Vec::new(),
             overlay: Overlay::None,
             notice: None,
             quit: false,

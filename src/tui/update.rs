@@ -6,6 +6,7 @@ use super::keymap::Action;
 use super::layout::Mode;
 use super::own::Own;
 use super::panels;
+use super::replay;
 use super::state::{App, Overlay, Panel};
 use crate::session::snapshot::{Command, RecommendationStatus, Snapshot};
 use crossterm::event::{KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind};
@@ -35,6 +36,9 @@ pub fn update(app: &mut App, message: Message) -> Vec<Command> {
         Message::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
         Message::Key(key) => on_key(app, &key),
         Message::Mouse(mouse) => {
+            if let Some(scrub) = replay::mouse(app, mouse) {
+                return vec![Command::Scrub(scrub)];
+            }
             on_mouse(app, mouse);
             Vec::new()
         }
@@ -103,6 +107,10 @@ fn on_editor_key(app: &mut App, mut editor: Editor, key: &KeyEvent) -> Vec<Comma
 }
 
 fn on_paste(app: &mut App, text: &str) {
+    if app.snapshot().playback.is_some() {
+        app.notice = Some(replay::NO_SESSION.into());
+        return;
+    }
     match &mut app.overlay {
         Overlay::Prompt(editor) => editor.insert(text),
         _ => {
@@ -125,6 +133,8 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
         Action::ResetStats => return vec![Command::ResetStats],
         Action::Apply => return apply(app),
         Action::Undo => return vec![Command::Undo],
+        Action::Scrub(scrub) => return vec![Command::Scrub(scrub)],
+        Action::NoSession => app.notice = Some(replay::NO_SESSION.into()),
         Action::Quit => {
             app.quit = true;
             return vec![Command::Quit];

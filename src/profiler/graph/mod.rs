@@ -7,8 +7,10 @@
 
 mod adjacency;
 mod build;
+pub mod chrome;
 mod csr;
 mod dot;
+mod forkjoin;
 mod hash;
 mod node;
 mod path;
@@ -23,6 +25,7 @@ mod tree;
 pub use build::ExecutionGraph;
 pub use csr::Csr;
 pub use dot::DOT_NODES;
+pub use forkjoin::{Fork, ForkJoin, Merged, Task};
 pub use hash::{KernelRegistry, KernelSource, fnv1a_64};
 pub use node::{
     CpuTask, Direction, Edge, EdgeKind, GraphError, Kernel, MAX_ITEMS, Node, NodeId, Shape,

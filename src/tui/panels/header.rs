@@ -4,6 +4,7 @@ use super::chrome::{self, Part};
 use crate::session::snapshot::RunState;
 use crate::tui::format::{bytes, count, number, percent, seconds, tok_s};
 use crate::tui::keymap::Action;
+use crate::tui::replay;
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{fit, sanitise, width};
 use ratatui::buffer::Buffer;
@@ -238,7 +239,7 @@ fn model(app: &App, room: usize) -> Line<'static> {
 fn badge(app: &App) -> Line<'static> {
     let theme = &app.theme;
     let [running, paused, finished, failed, frozen] = theme.glyphs.state;
-    let mut spans = Vec::new();
+    let mut spans: Vec<Span<'static>> = replay::badge(app).into_iter().collect();
     if app.frozen() {
         let key = app.keymap.label(Action::Freeze).unwrap_or_default();
         spans.push(Span::styled(

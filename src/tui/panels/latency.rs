@@ -160,12 +160,7 @@ fn facts(app: &App, l: &Latency, width: usize) -> Vec<Line<'static>> {
     let plain = |v: Option<f64>| scale.show(v);
     let time = |v: Option<f64>| format!("{} {}", scale.show(v), scale.unit);
     let mean = match l.stddev_us {
-        Some(sd) => format!(
-            "{} {} {}",
-            plain(l.mean_us),
-            g.plus_minus,
-            time(Some(sd))
-        ),
+        Some(sd) => format!("{} {} {}", plain(l.mean_us), g.plus_minus, time(Some(sd))),
         None => time(l.mean_us),
     };
     let facts = [

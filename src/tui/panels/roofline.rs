@@ -208,10 +208,7 @@ fn peak_text(p: &Peak, ascii: bool) -> (String, String) {
     let isa = text::fit(&sanitise(&p.isa, ascii), 12, "");
     match p.kind {
         PeakKind::Memory => (number(p.value, 1), format!("GB/s memory {threads}T")),
-        PeakKind::Fp32 => (
-            number(p.value, 0),
-            format!("GFLOP/s fp32 {isa} {threads}T"),
-        ),
+        PeakKind::Fp32 => (number(p.value, 0), format!("GFLOP/s fp32 {isa} {threads}T")),
         PeakKind::Int8 => (number(p.value, 0), format!("Gop/s int8 {isa} {threads}T")),
     }
 }

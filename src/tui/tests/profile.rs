@@ -19,7 +19,7 @@ fn zoomed(snapshot: Snapshot, w: u16, h: u16, keys: &str) -> App {
 fn ascii(snapshot: Snapshot, w: u16, h: u16, keys: &str) -> App {
     let options = Options {
         ascii: true,
-        colour: false,
+        theme: crate::tui::theme::ThemeName::None,
         ..Options::default()
     };
     let mut a = options.app(Arc::new(snapshot), Rect::new(0, 0, w, h));
@@ -346,7 +346,7 @@ proptest! {
         plain: bool,
         steps in proptest::collection::vec(step(), 0..25),
     ) {
-        let options = Options { ascii: plain, colour: !plain, ..Options::default() };
+        let options = Options { ascii: plain, theme: if plain { crate::tui::theme::ThemeName::None } else { Default::default() }, ..Options::default() };
         let mut a = options.app(Arc::new(hostile_profile(seed)), Rect::new(0, 0, w, h));
         a.focus = [Panel::Timeline, Panel::Layers, Panel::Tree, Panel::Bricks, Panel::Path][panel];
         a.zoomed = zoom;

@@ -277,7 +277,21 @@ fn f126_ascii_tree_of_nothing_says_so() {
 fn f127_ascii_tree_is_stable() {
     let first = everything().to_ascii_tree();
     assert_eq!(first, everything().to_ascii_tree());
-    insta::assert_snapshot!(first, @"");
+    insta::assert_snapshot!(first, @r#"
+forward  252.3µs src/a.rs:7
+├── Layer 0  250.0µs
+│   ├── AttnNorm  50.0µs (4096 elem)
+│   │   └── rmsnorm_kernel  <<<16,256>>> smem=1024B
+│   └── QProj  200.0µs (4096 elem)
+│       └── batched_q4k_gemv  <<<16,256>>> smem=1024B
+└── sample "top\k"\n\u{1b}[2J{<|>}  2.3µs
+    ├── logits  1.5µs H2D 64 B
+    ├── logits  D2H 48 B
+    ├── logits  D2D 8 B
+    ├── barrier  after event 3
+    ├── keys  0.8µs 9 polls, 2 ready
+    └── rows  0.0µs thread 2, core 5, 1 of 4 pieces stolen
+"#);
 }
 
 #[test]

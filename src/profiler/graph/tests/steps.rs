@@ -6,10 +6,10 @@ use crate::profiler::figures::{KernelInfo, StepEvent, StepTrace, ThreadSpan, Thr
 use proptest::prelude::*;
 
 /// Shares of one event: brick, barrier, and by thread its time in nanoseconds, where it has a share.
-pub(super) type Row = (u8, bool, Vec<Option<u64>>);
+pub(in crate::profiler::graph) type Row = (u8, bool, Vec<Option<u64>>);
 
 /// A step as threads would run it that wait for each other at barriers.
-pub(super) fn trace(threads: usize, rows: &[Row]) -> StepTrace {
+pub(in crate::profiler::graph) fn trace(threads: usize, rows: &[Row]) -> StepTrace {
     let mut at = vec![1.5f64; threads];
     let mut spans: Vec<Vec<ThreadSpan>> = vec![Vec::new(); threads];
     let mut events = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn trace(threads: usize, rows: &[Row]) -> StepTrace {
     }
 }
 
-pub(super) fn kernels(count: usize) -> Vec<KernelInfo> {
+pub(in crate::profiler::graph) fn kernels(count: usize) -> Vec<KernelInfo> {
     (0..count)
         .map(|i| KernelInfo {
             id: BrickId::QProj,
@@ -150,7 +150,33 @@ fn step_graph_has_layers_bricks_kernels_and_joins() {
     ];
     let mut trace = trace(2, &rows);
     let graph = from_step(&trace, &kernels(6)).unwrap();
-    insta::assert_snapshot!(graph.to_ascii_tree(), @"");
+    insta::assert_snapshot!(graph.to_ascii_tree(), @r"
+decode step  6.7µs
+├── Embed  0.9µs
+│   ├── barrier  after event 0
+│   └── Embed  0.9µs thread 0, core 0
+├── Layer 0  5.0µs
+│   ├── QProj  4.0µs
+│   │   ├── k1  avx2 64x32
+│   │   ├── QProj  4.0µs thread 0, core 0
+│   │   └── QProj  3.0µs thread 1, core 1, 1 of 3 pieces stolen
+│   └── KProj  1.0µs
+│       ├── k2  avx2 64x32
+│       ├── barrier  after event 2
+│       ├── KProj  1.0µs thread 0, core 0
+│       └── KProj  2.5µs thread 1, core 1, 1 of 3 pieces stolen
+├── LmHead  0.7µs
+│   ├── k0  avx2 64x32
+│   ├── LmHead  0.7µs thread 0, core 0
+│   └── LmHead  0.6µs thread 1, core 1, 1 of 3 pieces stolen
+└── Layer 1  0.1µs
+    ├── Sample  0.1µs
+    │   ├── k1  avx2 64x32
+    │   ├── barrier  after event 4
+    │   └── Sample  0.1µs thread 0, core 0
+    └── Sample  0.0µs
+        └── barrier  after event 5
+");
     let count = |kind| graph.edges().iter().filter(|e| e.kind == kind).count();
     // Thread 1 has no share before the first barrier, and none between the third and the fourth.
     assert_eq!(

@@ -50,7 +50,11 @@ impl Axis {
         } else {
             (us - self.from) / (self.to - self.from)
         };
-        if t.is_finite() { t.clamp(0.0, 1.0) } else { 0.0 }
+        if t.is_finite() {
+            t.clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
     }
 
     /// Time at a position.
@@ -122,14 +126,7 @@ pub fn render(app: &App, latency: &Latency, scale: Scale, area: Rect, buf: &mut 
 }
 
 /// One bar a line.
-fn lying(
-    app: &App,
-    latency: &Latency,
-    axis: &Axis,
-    scale: Scale,
-    area: Rect,
-    buf: &mut Buffer,
-) {
+fn lying(app: &App, latency: &Latency, axis: &Axis, scale: Scale, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let bars = axis.bars(latency, area.height.into());
     let counts = axis.counts(latency, bars);
@@ -165,14 +162,7 @@ fn lying(
 }
 
 /// Bars standing on the time axis, with the percentiles marked below.
-fn upright(
-    app: &App,
-    latency: &Latency,
-    axis: &Axis,
-    scale: Scale,
-    area: Rect,
-    buf: &mut Buffer,
-) {
+fn upright(app: &App, latency: &Latency, axis: &Axis, scale: Scale, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     // Axis, its labels, and marks with their labels where there is room.
     let below = if area.height >= 8 { 4 } else { 2 };
@@ -232,14 +222,7 @@ fn counts_axis(app: &App, most: u64, chart: Rect, area: Rect, buf: &mut Buffer) 
     }
 }
 
-fn time_axis(
-    app: &App,
-    axis: &Axis,
-    scale: Scale,
-    chart: Rect,
-    area: Rect,
-    buf: &mut Buffer,
-) {
+fn time_axis(app: &App, axis: &Axis, scale: Scale, chart: Rect, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let (corner, line) = if theme.glyphs.ascii {
         ("+", "-")
@@ -256,11 +239,14 @@ fn time_axis(
         let text = format!("{} {}", scale.show(Some(axis.value(t))), scale.unit);
         let w = width(&text) as u16;
         let at = chart.x + (t * f64::from(chart.width)) as u16;
-        let from = at.saturating_sub(w / 2).clamp(
-            area.x,
-            area.right().saturating_sub(w).max(area.x),
+        let from = at
+            .saturating_sub(w / 2)
+            .clamp(area.x, area.right().saturating_sub(w).max(area.x));
+        chrome::put(
+            &Line::styled(text, theme.dim),
+            Rect::new(from, y, w, 1).intersection(area),
+            buf,
         );
-        chrome::put(&Line::styled(text, theme.dim), Rect::new(from, y, w, 1).intersection(area), buf);
     }
     let kind = if axis.log { "log axis" } else { "" };
     let w = kind.len() as u16;
@@ -271,14 +257,7 @@ fn time_axis(
 }
 
 /// A pointer at each percentile and its name below, those to the right of one that is too near shifted.
-fn marks(
-    app: &App,
-    latency: &Latency,
-    axis: &Axis,
-    scale: Scale,
-    chart: Rect,
-    buf: &mut Buffer,
-) {
+fn marks(app: &App, latency: &Latency, axis: &Axis, scale: Scale, chart: Rect, buf: &mut Buffer) {
     let area = Rect {
         x: chart.x - LABELS,
         width: chart.width + LABELS,
