@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod critical;
 pub mod figures;
+pub mod graph;
 pub mod histogram;
 pub mod os;
 pub mod probe;

@@ -1,6 +1,8 @@
 //! The graph and how it is recorded.
 
-use super::node::{CpuTask, Direction, Edge, EdgeKind, GraphError, Kernel, MAX_ITEMS, Node, NodeId};
+use super::node::{
+    CpuTask, Direction, Edge, EdgeKind, GraphError, Kernel, MAX_ITEMS, Node, NodeId,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

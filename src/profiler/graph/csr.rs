@@ -56,14 +56,18 @@ impl Csr {
     pub fn check(&self) -> Result<(), GraphError> {
         let nodes = self.names.len();
         if self.offsets.len() != nodes + 1 || self.offsets.first() != Some(&0) {
-            return Err(GraphError::BadCsr("offsets are not one more than nodes, from 0"));
+            return Err(GraphError::BadCsr(
+                "offsets are not one more than nodes, from 0",
+            ));
         }
         if self.offsets.windows(2).any(|w| w[0] > w[1]) {
             return Err(GraphError::BadCsr("offsets fall"));
         }
         let edges = self.offsets.last().map_or(0, |&o| o as usize);
         if self.targets.len() != edges || self.kinds.len() != edges {
-            return Err(GraphError::BadCsr("the last offset is not the number of edges"));
+            return Err(GraphError::BadCsr(
+                "the last offset is not the number of edges",
+            ));
         }
         if self.targets.iter().any(|t| t.index() >= nodes) {
             return Err(GraphError::BadCsr("a target does not exist"));
@@ -112,7 +116,10 @@ impl ExecutionGraph {
         let edges = (0u32..)
             .map(NodeId)
             .take(nodes.len())
-            .flat_map(|from| csr.outgoing(from).map(move |(to, kind)| Edge { from, to, kind }))
+            .flat_map(|from| {
+                csr.outgoing(from)
+                    .map(move |(to, kind)| Edge { from, to, kind })
+            })
             .collect();
         Self::from_parts(nodes, edges)
     }

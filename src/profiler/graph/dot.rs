@@ -29,7 +29,10 @@ impl ExecutionGraph {
         }
         if self.nodes().len() > max_nodes {
             let out = self.nodes().len() - max_nodes;
-            let _ = writeln!(text, "  rest [shape=plaintext, label=\"{out} nodes left out\"];");
+            let _ = writeln!(
+                text,
+                "  rest [shape=plaintext, label=\"{out} nodes left out\"];"
+            );
         }
         text.push_str("}\n");
         text

@@ -92,7 +92,10 @@ mod tests {
         let other = registry.register("dot", "fn dot() { }", path).unwrap();
         assert_ne!(hash, other);
         let found = registry.lookup(hash).unwrap();
-        assert_eq!((found.name.as_str(), found.source.as_str()), ("dot", "fn dot() {}"));
+        assert_eq!(
+            (found.name.as_str(), found.source.as_str()),
+            ("dot", "fn dot() {}")
+        );
         assert_eq!(found.path, path);
         assert!(registry.lookup(1).is_none());
         assert_eq!(registry.iter().count(), 2);

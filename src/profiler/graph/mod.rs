@@ -7,22 +7,25 @@
 
 mod adjacency;
 mod build;
+pub mod chrome;
 mod csr;
 mod dot;
+mod forkjoin;
 mod hash;
 mod node;
 mod path;
 mod query;
 mod rank;
 mod step;
-mod threads;
-mod tree;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod tree;
 
 pub use build::ExecutionGraph;
 pub use csr::Csr;
 pub use dot::DOT_NODES;
+pub use forkjoin::{Fork, ForkJoin, Merged, Task};
 pub use hash::{KernelRegistry, KernelSource, fnv1a_64};
 pub use node::{
     CpuTask, Direction, Edge, EdgeKind, GraphError, Kernel, MAX_ITEMS, Node, NodeId, Shape,

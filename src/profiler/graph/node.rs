@@ -340,7 +340,9 @@ impl Node {
             },
             Self::Layer { .. } => String::new(),
             Self::CpuTask(task) => task.detail(),
-            Self::Barrier { event } => event.map_or_else(String::new, |e| format!("after event {e}")),
+            Self::Barrier { event } => {
+                event.map_or_else(String::new, |e| format!("after event {e}"))
+            }
             Self::Transfer {
                 bytes, direction, ..
             } => format!("{} {bytes} B", direction.name()),
@@ -405,7 +407,9 @@ fn three([x, y, z]: [u32; 3]) -> String {
 
 impl CpuTask {
     fn detail(&self) -> String {
-        let core = self.core.map_or_else(String::new, |c| format!(", core {c}"));
+        let core = self
+            .core
+            .map_or_else(String::new, |c| format!(", core {c}"));
         let stolen = match self.stolen {
             0 => String::new(),
             n => format!(", {n} of {} pieces stolen", self.pieces),

@@ -118,7 +118,11 @@ impl ExecutionGraph {
         let schedule = self.schedule()?;
         let length = schedule.length_ns();
         let mut names: BTreeMap<String, (u64, usize)> = BTreeMap::new();
-        for slot in schedule.path.iter().filter_map(|id| Some((id, schedule.slot(*id)?))) {
+        for slot in schedule
+            .path
+            .iter()
+            .filter_map(|id| Some((id, schedule.slot(*id)?)))
+        {
             let (id, slot) = slot;
             if slot.time_ns > 0 {
                 let name = self.nodes()[id.index()].name().escape_debug().to_string();
@@ -129,7 +133,12 @@ impl ExecutionGraph {
         let mut rows: Vec<_> = names.into_iter().collect();
         rows.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
         let nodes: usize = rows.iter().map(|r| r.1.1).sum();
-        let work = schedule.slots.iter().flatten().filter(|s| s.time_ns > 0).count();
+        let work = schedule
+            .slots
+            .iter()
+            .flatten()
+            .filter(|s| s.time_ns > 0)
+            .count();
         let mut text = format!(
             "critical path: {} through {nodes} of {work} nodes\n",
             micros(length)
@@ -197,13 +206,16 @@ fn schedule(
         earliest[node.index()] = ends.max().unwrap_or(0);
     }
     let works = |n: &NodeId| times[n.index()].is_some();
-    let last = after.nodes().filter(works).fold(None, |best: Option<(NodeId, u64)>, n| {
-        let end = end(&earliest, times, n);
-        match best {
-            Some((_, longest)) if longest >= end => best,
-            _ => Some((n, end)),
-        }
-    });
+    let last = after
+        .nodes()
+        .filter(works)
+        .fold(None, |best: Option<(NodeId, u64)>, n| {
+            let end = end(&earliest, times, n);
+            match best {
+                Some((_, longest)) if longest >= end => best,
+                _ => Some((n, end)),
+            }
+        });
     let length_ns = last.map_or(0, |(_, end)| end);
     let mut latest = vec![0u64; times.len()];
     for &node in order.iter().rev() {

@@ -35,7 +35,10 @@ impl ExecutionGraph {
     /// Nodes whose name starts with `prefix`, in the order they were added.
     pub fn find_by_prefix(&self, prefix: &str) -> Vec<NodeId> {
         let matches = |n: &Node| n.name().starts_with(prefix);
-        self.iter().filter(|(_, n)| matches(n)).map(|(id, _)| id).collect()
+        self.iter()
+            .filter(|(_, n)| matches(n))
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// Nodes that contain, call or launch `node`, over at most `levels` levels, nearest first. O(nodes + edges).
@@ -51,7 +54,10 @@ impl ExecutionGraph {
 
     /// Nodes that `node` leads to along edges of this kind, in the order they were added.
     pub fn targets(&self, node: NodeId, kind: EdgeKind) -> Vec<NodeId> {
-        let along = self.edges().iter().filter(|e| e.from == node && e.kind == kind);
+        let along = self
+            .edges()
+            .iter()
+            .filter(|e| e.from == node && e.kind == kind);
         along.map(|e| e.to).collect()
     }
 
@@ -198,9 +204,9 @@ fn alternating(name: &str, copies: &[Copy]) -> Vec<PingPong> {
         .map(|run| PingPong {
             name: name.to_owned(),
             transfers: run.iter().map(|c| c.id).collect(),
-            wasted_bytes: run
-                .windows(2)
-                .fold(0, |sum: u64, w| sum.saturating_add(w[0].bytes.min(w[1].bytes))),
+            wasted_bytes: run.windows(2).fold(0, |sum: u64, w| {
+                sum.saturating_add(w[0].bytes.min(w[1].bytes))
+            }),
         })
         .collect()
 }

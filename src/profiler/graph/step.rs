@@ -24,7 +24,11 @@ pub(super) fn lanes(trace: &StepTrace) -> Result<Cow<'_, [ThreadTrace]>, GraphEr
     }
     for lane in &trace.threads {
         let thread = lane.thread;
-        if let Some(span) = lane.spans.iter().find(|s| s.event as usize >= trace.events.len()) {
+        if let Some(span) = lane
+            .spans
+            .iter()
+            .find(|s| s.event as usize >= trace.events.len())
+        {
             return Err(GraphError::NoEvent {
                 thread,
                 event: span.event,
@@ -156,11 +160,14 @@ impl<'a> Launched<'a> {
         if let Some(&node) = self.nodes.get(&key) {
             return Ok(node);
         }
-        let shape = info.rows.zip(info.columns).map(|(rows, columns)| Shape::Tiles {
-            rows,
-            columns,
-            tile_rows: info.tile_rows,
-        });
+        let shape = info
+            .rows
+            .zip(info.columns)
+            .map(|(rows, columns)| Shape::Tiles {
+                rows,
+                columns,
+                tile_rows: info.tile_rows,
+            });
         let node = graph.add(Node::Kernel(Kernel {
             name: info.name.clone(),
             variant: info.variant.clone(),

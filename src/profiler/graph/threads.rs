@@ -128,7 +128,10 @@ impl<'a> Walk<'a> {
             trace,
             lanes,
             next: vec![0; lanes.len()],
-            spans: lanes.iter().map(|l| Vec::with_capacity(l.spans.len())).collect(),
+            spans: lanes
+                .iter()
+                .map(|l| Vec::with_capacity(l.spans.len()))
+                .collect(),
             least: vec![None; trace.events.len()],
             bricks: [Sums::default(); BrickId::COUNT],
             length: 0,

@@ -95,12 +95,19 @@ impl Grow<'_> {
         let mut detail = node.detail();
         let mut children = Vec::new();
         if !parts.is_empty() && (again || depth >= MAX_DEPTH) {
-            detail.push_str(if again { " (see above)" } else { " (deeper levels left out)" });
+            detail.push_str(if again {
+                " (see above)"
+            } else {
+                " (deeper levels left out)"
+            });
             if !again {
                 self.skip(id);
             }
         } else {
-            children = parts.iter().map(|&part| self.node(part, depth + 1)).collect();
+            children = parts
+                .iter()
+                .map(|&part| self.node(part, depth + 1))
+                .collect();
         }
         TreeNode {
             label: clean(&node.name()),

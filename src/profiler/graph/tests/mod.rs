@@ -2,8 +2,9 @@
 
 mod export;
 mod paths;
+mod pools;
 mod queries;
-mod steps;
+pub(super) mod steps;
 
 use super::*;
 use crate::model::brick::BrickId;

@@ -8,7 +8,9 @@ fn f115_callers_visit_each_edge_once_at_most() {
     use crate::profiler::graph::adjacency::{Adjacency, structural};
     use crate::profiler::graph::query::reach;
     let mut graph = ExecutionGraph::new();
-    let ids: Vec<NodeId> = (0..1_000).map(|i| graph.add(Node::Layer { index: i }).unwrap()).collect();
+    let ids: Vec<NodeId> = (0..1_000)
+        .map(|i| graph.add(Node::Layer { index: i }).unwrap())
+        .collect();
     for i in 1..1_000usize {
         for step in [1, 2, 30] {
             if let Some(from) = i.checked_sub(step) {
@@ -18,7 +20,11 @@ fn f115_callers_visit_each_edge_once_at_most() {
     }
     let rows = Adjacency::backward(1_000, graph.edges(), structural);
     assert_eq!(reach(&rows, ids[999], usize::MAX).len(), 999);
-    assert!(rows.visits() <= 1_000 + graph.edges().len(), "{}", rows.visits());
+    assert!(
+        rows.visits() <= 1_000 + graph.edges().len(),
+        "{}",
+        rows.visits()
+    );
 }
 
 #[test]
@@ -32,7 +38,10 @@ fn callers_and_prefixes() {
     assert_eq!(graph.callers(attention[0], 10).unwrap(), [layer, forward]);
     assert_eq!(graph.callers(attention[0], 1).unwrap(), [layer]);
     assert_eq!(graph.callers(forward, 10).unwrap(), []);
-    assert_eq!(graph.callers(NodeId(99), 10), Err(GraphError::NoNode { id: 99, nodes: 6 }));
+    assert_eq!(
+        graph.callers(NodeId(99), 10),
+        Err(GraphError::NoNode { id: 99, nodes: 6 })
+    );
     let kernels = graph.targets(attention[0], EdgeKind::Launches);
     assert_eq!(graph.node(kernels[0]).unwrap().name(), "rmsnorm_kernel");
 }
@@ -56,7 +65,9 @@ proptest! {
 #[test]
 fn f118_page_rank_of_known_graphs() {
     let mut graph = ExecutionGraph::new();
-    let ids: Vec<NodeId> = (0..3).map(|i| graph.add(Node::Layer { index: i }).unwrap()).collect();
+    let ids: Vec<NodeId> = (0..3)
+        .map(|i| graph.add(Node::Layer { index: i }).unwrap())
+        .collect();
     for (a, b) in [(0, 1), (1, 2), (2, 0)] {
         graph.connect(ids[a], ids[b], EdgeKind::Calls).unwrap();
     }
@@ -97,8 +108,13 @@ fn slowest_kernel_by_own_time_or_its_bricks() {
     assert_eq!(graph.slowest_kernel(), None);
     layer(&mut graph, 0);
     let (slowest, ns) = graph.slowest_kernel().unwrap();
-    assert_eq!((graph.node(slowest).unwrap().name().as_str(), ns), ("batched_q4k_gemv", 200_000));
-    let own = graph.record_kernel(kernel("slow").measured(1, 1, 200_001)).unwrap();
+    assert_eq!(
+        (graph.node(slowest).unwrap().name().as_str(), ns),
+        ("batched_q4k_gemv", 200_000)
+    );
+    let own = graph
+        .record_kernel(kernel("slow").measured(1, 1, 200_001))
+        .unwrap();
     assert_eq!(graph.slowest_kernel(), Some((own, 200_001)));
 }
 
@@ -106,11 +122,17 @@ fn slowest_kernel_by_own_time_or_its_bricks() {
 fn f130_roofline_distance_follows_the_model() {
     let mut graph = ExecutionGraph::new();
     // 2 FLOP a byte under 18 GB/s: at most 36 GFLOP/s; it does 20 MFLOP in a millisecond.
-    let memory = graph.record_kernel(kernel("m").measured(20_000_000, 10_000_000, 1_000_000)).unwrap();
+    let memory = graph
+        .record_kernel(kernel("m").measured(20_000_000, 10_000_000, 1_000_000))
+        .unwrap();
     let found = graph.roofline_distance(memory, 82.0, 18.0).unwrap();
     assert!((found.roof_gflops - 36.0).abs() < 1e-9 && !found.under_compute);
-    assert!((found.gflops - 20.0).abs() < 1e-9 && (found.distance - (1.0 - 20.0 / 36.0)).abs() < 1e-9);
-    let compute = graph.record_kernel(kernel("c").measured(82_000_000, 1_000_000, 1_000_000)).unwrap();
+    assert!(
+        (found.gflops - 20.0).abs() < 1e-9 && (found.distance - (1.0 - 20.0 / 36.0)).abs() < 1e-9
+    );
+    let compute = graph
+        .record_kernel(kernel("c").measured(82_000_000, 1_000_000, 1_000_000))
+        .unwrap();
     let found = graph.roofline_distance(compute, 82.0, 18.0).unwrap();
     assert!(found.under_compute && found.distance.abs() < 1e-9);
     let unknown = graph.record_kernel(kernel("u")).unwrap();
@@ -123,8 +145,11 @@ fn f130_roofline_distance_follows_the_model() {
 fn f131_ping_pong_is_found() {
     use Direction::{D2d, D2h, H2d};
     let mut graph = ExecutionGraph::new();
-    let mut add = |name: &str, bytes, direction| graph.record_transfer(name, bytes, direction, None).unwrap();
-    let x: Vec<NodeId> = [(100, H2d), (80, D2h), (100, H2d)].map(|(b, d)| add("x", b, d)).to_vec();
+    let mut add =
+        |name: &str, bytes, direction| graph.record_transfer(name, bytes, direction, None).unwrap();
+    let x: Vec<NodeId> = [(100, H2d), (80, D2h), (100, H2d)]
+        .map(|(b, d)| add("x", b, d))
+        .to_vec();
     add("weights", 1_000, H2d);
     add("x", 5, D2d);
     let back = add("x", 100, D2h);
@@ -132,7 +157,10 @@ fn f131_ping_pong_is_found() {
     let other = [add("y", 7, D2h), add("y", 9, H2d)];
     let found = graph.ping_pong();
     assert_eq!(found.len(), 2);
-    assert_eq!((found[0].name.as_str(), found[0].wasted_bytes), ("x", 80 + 80 + 100));
+    assert_eq!(
+        (found[0].name.as_str(), found[0].wasted_bytes),
+        ("x", 80 + 80 + 100)
+    );
     assert_eq!(found[0].transfers, [x[0], x[1], x[2], back]);
     assert_eq!((found[1].name.as_str(), found[1].wasted_bytes), ("y", 7));
     assert_eq!(found[1].transfers, other);
@@ -171,9 +199,13 @@ fn f134_achieved_tflops_equal_the_manual_figure() {
     let mut graph = ExecutionGraph::new();
     // 4096 x 4096 x 4096 multiply-adds in 2 ms: 2 * 4096^3 / 0.002 s = 68.72 TFLOP/s.
     let flops = 2 * 4096u64.pow(3);
-    let id = graph.record_kernel(kernel("gemm").measured(flops, 3 * 4096 * 4096 * 4, 2_000_000)).unwrap();
+    let id = graph
+        .record_kernel(kernel("gemm").measured(flops, 3 * 4096 * 4096 * 4, 2_000_000))
+        .unwrap();
     assert!((graph.achieved_tflops(id).unwrap() - 68.719_476_736).abs() < 1e-9);
-    let Some(Node::Kernel(k)) = graph.node(id) else { panic!("a kernel") };
+    let Some(Node::Kernel(k)) = graph.node(id) else {
+        panic!("a kernel")
+    };
     assert!((k.intensity.unwrap() - 4096.0 / 6.0).abs() < 1e-9);
     assert_eq!(kernel("k").measured(1, 0, 0).gflops, None);
     assert_eq!(kernel("k").achieved_tflops(), None);

@@ -6,17 +6,19 @@ use crate::profiler::figures::{KernelInfo, StepEvent, StepTrace, ThreadSpan, Thr
 use proptest::prelude::*;
 
 /// Shares of one event: brick, barrier, and by thread its time in nanoseconds, where it has a share.
-pub(super) type Row = (u8, bool, Vec<Option<u64>>);
+pub(in crate::profiler::graph) type Row = (u8, bool, Vec<Option<u64>>);
 
 /// A step as threads would run it that wait for each other at barriers.
-pub(super) fn trace(threads: usize, rows: &[Row]) -> StepTrace {
+pub(in crate::profiler::graph) fn trace(threads: usize, rows: &[Row]) -> StepTrace {
     let mut at = vec![1.5f64; threads];
     let mut spans: Vec<Vec<ThreadSpan>> = vec![Vec::new(); threads];
     let mut events = Vec::new();
     for (event, (id, barrier, shares)) in rows.iter().enumerate() {
         let work = |t: usize| shares[t].map(|ns| ns as f64 * 1e-3);
         let starts = at.clone();
-        let ends: Vec<f64> = (0..threads).map(|t| at[t] + work(t).unwrap_or(0.0)).collect();
+        let ends: Vec<f64> = (0..threads)
+            .map(|t| at[t] + work(t).unwrap_or(0.0))
+            .collect();
         let all = ends.iter().fold(0.0, |a: f64, b| a.max(*b)) + 0.3;
         for t in 0..threads {
             at[t] = if *barrier { all } else { ends[t] };
@@ -64,7 +66,7 @@ pub(super) fn trace(threads: usize, rows: &[Row]) -> StepTrace {
     }
 }
 
-pub(super) fn kernels(count: usize) -> Vec<KernelInfo> {
+pub(in crate::profiler::graph) fn kernels(count: usize) -> Vec<KernelInfo> {
     (0..count)
         .map(|i| KernelInfo {
             id: BrickId::QProj,
@@ -83,7 +85,11 @@ pub(super) fn kernels(count: usize) -> Vec<KernelInfo> {
 fn traces() -> impl Strategy<Value = StepTrace> {
     (1usize..5).prop_flat_map(|threads| {
         let share = proptest::option::weighted(0.8, 0u64..40);
-        let row = (0u8..6, any::<bool>(), proptest::collection::vec(share, threads));
+        let row = (
+            0u8..6,
+            any::<bool>(),
+            proptest::collection::vec(share, threads),
+        );
         proptest::collection::vec(row, 0..14).prop_map(move |rows| trace(threads, &rows))
     })
 }
@@ -144,17 +150,50 @@ fn step_graph_has_layers_bricks_kernels_and_joins() {
     ];
     let mut trace = trace(2, &rows);
     let graph = from_step(&trace, &kernels(6)).unwrap();
-    insta::assert_snapshot!(graph.to_ascii_tree(), @"");
+    insta::assert_snapshot!(graph.to_ascii_tree(), @r"
+decode step  6.7µs
+├── Embed  0.9µs
+│   ├── barrier  after event 0
+│   └── Embed  0.9µs thread 0, core 0
+├── Layer 0  5.0µs
+│   ├── QProj  4.0µs
+│   │   ├── k1  avx2 64x32
+│   │   ├── QProj  4.0µs thread 0, core 0
+│   │   └── QProj  3.0µs thread 1, core 1, 1 of 3 pieces stolen
+│   └── KProj  1.0µs
+│       ├── k2  avx2 64x32
+│       ├── barrier  after event 2
+│       ├── KProj  1.0µs thread 0, core 0
+│       └── KProj  2.5µs thread 1, core 1, 1 of 3 pieces stolen
+├── LmHead  0.7µs
+│   ├── k0  avx2 64x32
+│   ├── LmHead  0.7µs thread 0, core 0
+│   └── LmHead  0.6µs thread 1, core 1, 1 of 3 pieces stolen
+└── Layer 1  0.1µs
+    ├── Sample  0.1µs
+    │   ├── k1  avx2 64x32
+    │   ├── barrier  after event 4
+    │   └── Sample  0.1µs thread 0, core 0
+    └── Sample  0.0µs
+        └── barrier  after event 5
+");
     let count = |kind| graph.edges().iter().filter(|e| e.kind == kind).count();
     // Thread 1 has no share before the first barrier, and none between the third and the fourth.
-    assert_eq!((count(EdgeKind::Join), count(EdgeKind::Fork)), (1 + 2 + 2, 2 + 2));
+    assert_eq!(
+        (count(EdgeKind::Join), count(EdgeKind::Fork)),
+        (1 + 2 + 2, 2 + 2)
+    );
     let path = fill_slack(&mut trace).unwrap();
     assert_eq!(path.length_us, 0.9 + 5.5 + 0.8);
     assert_eq!(trace.threads[0].spans[1].slack_us, 0.5);
     assert_eq!(trace.threads[1].spans[0].slack_us, 0.0);
     assert!(path.spans[1][0].on_path && !path.spans[0][1].on_path);
     let csr = graph.to_csr();
-    assert_eq!(csr.names.iter().filter(|n| n.starts_with('k')).count(), 3, "equal kernels are one node");
+    assert_eq!(
+        csr.names.iter().filter(|n| n.starts_with('k')).count(),
+        3,
+        "equal kernels are one node"
+    );
 }
 
 #[test]
@@ -164,22 +203,42 @@ fn step_without_threads_is_thread_zero_alone() {
     trace.threads.clear();
     let without = threads_critical_path(&trace).unwrap();
     assert_eq!(with, without);
-    assert_eq!(from_step(&trace, &[]).unwrap().schedule().unwrap().length_ns(), 1_000);
+    assert_eq!(
+        from_step(&trace, &[])
+            .unwrap()
+            .schedule()
+            .unwrap()
+            .length_ns(),
+        1_000
+    );
     trace.events.clear();
     assert_eq!(threads_critical_path(&trace).unwrap().length_us, 0.0);
 }
 
 #[test]
 fn broken_traces_are_refused_and_wild_numbers_do_no_harm() {
-    let good = trace(2, &[(0, false, vec![Some(9), Some(8)]), (1, true, vec![Some(1), Some(1)])]);
+    let good = trace(
+        2,
+        &[
+            (0, false, vec![Some(9), Some(8)]),
+            (1, true, vec![Some(1), Some(1)]),
+        ],
+    );
     let mut far = good.clone();
     far.threads[1].spans[0].event = 2;
-    let no_event = GraphError::NoEvent { thread: 1, event: 2, events: 2 };
+    let no_event = GraphError::NoEvent {
+        thread: 1,
+        event: 2,
+        events: 2,
+    };
     assert_eq!(threads_critical_path(&far), Err(no_event.clone()));
     assert_eq!(from_step(&far, &[]), Err(no_event));
     let mut turned = good.clone();
     turned.threads[0].spans.reverse();
-    assert_eq!(fill_slack(&mut turned), Err(GraphError::OutOfOrder { thread: 0 }));
+    assert_eq!(
+        fill_slack(&mut turned),
+        Err(GraphError::OutOfOrder { thread: 0 })
+    );
     for wild in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -5.0, 1e300] {
         let mut trace = good.clone();
         trace.events[0].work_us = wild;
