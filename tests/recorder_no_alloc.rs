@@ -1,12 +1,15 @@
-//! The token loop's instrumentation allocates nothing: recorder, statistics and rates, measured and modelled.
+//! The token loop's instrumentation allocates nothing: recorder, statistics, rates and the watch for slow
+//! tokens, measured and modelled.
 #![allow(unsafe_code)]
 
 use cbtop::engine::{NO_LAYER, StepKind, SyncMode};
 use cbtop::model::brick::BrickId;
 use cbtop::model::work::Work;
+use cbtop::profiler::anomalies::{TOKENS, Watch};
 use cbtop::profiler::async_tasks::LoopWatch;
 use cbtop::profiler::clock::Clock;
 use cbtop::profiler::counters::{Kind, ThreadGroups, thread_id};
+use cbtop::profiler::figures::TokenTime;
 use cbtop::profiler::os::FaultCounter;
 use cbtop::profiler::rates::RateMeter;
 use cbtop::profiler::recorder::StepRecorder;
@@ -158,6 +161,38 @@ fn f146_readings_between_bricks_and_tokens_allocate_nothing() {
         poll();
     }
     assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+}
+
+#[test]
+fn watching_tokens_allocates_nothing_whether_they_are_slow_or_not() {
+    let mut rec = StepRecorder::new(Clock::modelled(), 1000);
+    let mut stats = Aggregate::new(LAYERS.into());
+    let mut rates = RateMeter::new();
+    step(&mut rec, &mut stats, &mut rates, StepKind::Decode);
+    let mut watch = Watch::new(TOKENS);
+    let before = ALLOCATIONS.with(Cell::get);
+    let mut slow = 0;
+    for position in 0..3000 {
+        let mut times = stats.last_decode_ns().map(|ns| ns * 1e-3);
+        if position % 20 == 19 {
+            times[BrickId::QProj as usize] *= 2.0;
+        }
+        let token = TokenTime {
+            position,
+            us: times.iter().map(|us| f64::from(*us)).sum(),
+            minor_faults: Some(0),
+            major_faults: None,
+            preempted: Some(position % 3),
+            migrations: None,
+            slow: false,
+        };
+        slow += u32::from(watch.push(token, &times));
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert_eq!(slow, 149, "all but the one before any is judged");
+    let (tokens, found) = (watch.token_times(), watch.anomalies());
+    assert_eq!((tokens.len(), found.len()), (512, 64));
+    assert!((tokens[0].us - rec.last().wall_us()).abs() < 1e-2 * tokens[0].us);
 }
 
 /// `cargo test --release --test recorder_no_alloc -- --ignored --nocapture`

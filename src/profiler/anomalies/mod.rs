@@ -11,7 +11,6 @@ mod clusters;
 #[cfg(test)]
 mod tests;
 
-use super::recorder::StepRecord;
 use crate::model::brick::BrickId;
 use crate::profiler::figures::{Anomaly, TokenTime};
 use baseline::{Baseline, Scratch};
@@ -35,18 +34,6 @@ const RENEW: usize = 32;
 const NEW_LEVEL: u32 = 8;
 /// Time between two clusterings.
 const CLUSTER_EVERY: Duration = Duration::from_secs(2);
-
-/// Where a step's time went, microseconds by brick, waiting and unattributed time included; for [`Watch::push`].
-pub fn brick_times(step: &StepRecord) -> [f32; BrickId::COUNT] {
-    let clock = step.clock();
-    let mut us = [0.0; BrickId::COUNT];
-    for event in step.events() {
-        us[event.id as usize] += clock.us(event.work_ticks) as f32;
-        us[BrickId::Sync as usize] += clock.us(event.sync_ticks) as f32;
-    }
-    us[BrickId::Unattributed as usize] += clock.us(step.unattributed) as f32;
-    us
-}
 
 /// Watches decoded tokens for slow ones.
 #[derive(Debug, Clone)]
