@@ -296,9 +296,11 @@ fn f221_a_real_executor_is_woken_by_channel_and_timer() {
     let watch = watch();
     let (mut timer, mut channel) = (watch.source("timer"), watch.source("channel"));
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let (go, wait) = std::sync::mpsc::channel();
     let sender = std::thread::spawn(move || {
+        // One message for each time that the timer was heard of, so that both must wake the loop.
         for i in 0..5 {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            wait.recv().expect("a word");
             send.send(i).expect("the loop listens");
         }
     });
@@ -311,7 +313,10 @@ fn f221_a_real_executor_is_woken_by_channel_and_timer() {
                     Some(i) => got.push(i),
                     None => return got,
                 },
-                () = timer.watch(tokio::time::sleep(std::time::Duration::from_millis(1))) => {}
+                () = timer.watch(tokio::time::sleep(std::time::Duration::from_millis(10))) => {
+                    // After the last message the sender hears nothing any more.
+                    let _ = go.send(());
+                }
             }
         }
     };
