@@ -25,12 +25,18 @@ const MAX_KEYS: usize = 8;
 /// Options at the top of the file with what they mean, in the order in which they are written.
 pub const OPTIONS: [(&str, &str); 7] = [
     ("theme", "Colours: dark, light, colour-blind or none."),
-    ("ascii", "Draw with ASCII only; without this line the locale decides."),
+    (
+        "ascii",
+        "Draw with ASCII only; without this line the locale decides.",
+    ),
     ("recommend", "Start with the recommendations focused."),
     ("focus", "The panel focused at the start."),
     ("sort", "The column that the brick table is sorted by."),
     ("sort-reverse", "Sort against the column's usual direction."),
-    ("frame-rate", "Frames a second while the model runs, 1 to 60."),
+    (
+        "frame-rate",
+        "Frames a second while the model runs, 1 to 60.",
+    ),
 ];
 
 /// What a configuration says; `None` where it says nothing.
@@ -328,7 +334,10 @@ mod tests {
         let config = Config::parse(text.as_bytes()).expect("good");
         let options = config.apply(&Options::default(), false);
         assert_eq!(options.theme, ThemeName::Light);
-        assert_eq!((options.focus, options.sort.column), (Panel::Roofline, Column::P99));
+        assert_eq!(
+            (options.focus, options.sort.column),
+            (Panel::Roofline, Column::P99)
+        );
         assert!(options.ascii && options.recommend && options.sort.reversed);
         assert_eq!(options.frame_rate, 20);
         let does = |c| {
@@ -356,21 +365,45 @@ mod tests {
     #[test]
     fn errors_name_line_and_key() {
         for (text, says) in [
-            ("theme = \"blue\"", "line 1: `theme` is one of dark, light, colour-blind, none, not \"blue\""),
+            (
+                "theme = \"blue\"",
+                "line 1: `theme` is one of dark, light, colour-blind, none, not \"blue\"",
+            ),
             ("\n\nascii = 1", "line 3: `ascii` is true or false, not 1"),
-            ("focus = 3", "line 1: `focus` is one of bricks, layers, text"),
+            (
+                "focus = 3",
+                "line 1: `focus` is one of bricks, layers, text",
+            ),
             ("sort = \"colour\"", "not \"colour\""),
-            ("frame-rate = 0", "line 1: `frame-rate` is a number from 1 to 60, not 0"),
+            (
+                "frame-rate = 0",
+                "line 1: `frame-rate` is a number from 1 to 60, not 0",
+            ),
             ("frame-rate = 99999999999999999999", "from 1 to 60"),
             ("frame-rate = 1.5", "a number with a point"),
-            ("colour = true", "line 1: there is no option `colour`; options: theme, ascii"),
+            (
+                "colour = true",
+                "line 1: there is no option `colour`; options: theme, ascii",
+            ),
             ("keys = 1", "line 1: `keys` is a table of actions, not 1"),
             ("[keys]\nfly = \"x\"", "line 2: there is no action `fly`"),
-            ("[keys]\npause = \"Hyper-x\"", "line 2: `pause`: there is no key \"Hyper-x\"; keys: a character, Space"),
-            ("[keys]\npause = [\"x\", 1]", "line 2: `pause` is a key or a list of keys, not 1"),
+            (
+                "[keys]\npause = \"Hyper-x\"",
+                "line 2: `pause`: there is no key \"Hyper-x\"; keys: a character, Space",
+            ),
+            (
+                "[keys]\npause = [\"x\", 1]",
+                "line 2: `pause` is a key or a list of keys, not 1",
+            ),
             ("[keys]\nquit = []", "line 2: `quit` needs a key"),
-            ("[keys]\npause = \"n\"", "line 2: key `n` is bound to `pause` and to `step-token`"),
-            ("[keys]\nzoom = \"x\"\n\npause = \"x\"", "line 4: key `x` is bound to `pause` and to `zoom`"),
+            (
+                "[keys]\npause = \"n\"",
+                "line 2: key `n` is bound to `pause` and to `step-token`",
+            ),
+            (
+                "[keys]\nzoom = \"x\"\n\npause = \"x\"",
+                "line 4: key `x` is bound to `pause` and to `zoom`",
+            ),
             ("ascii = true\nascii = true", "line 2: not TOML"),
             ("[keys", "line 1: not TOML"),
             ("theme = \"\u{1b}[2J\"", "line 1"),

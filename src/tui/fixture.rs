@@ -655,7 +655,8 @@ pub(crate) fn counted() -> Snapshot {
     let mut s = decode(120);
     if let Some(c) = &mut s.counters {
         c.hardware = Support::Available;
-        c.reading = "1.9 instructions a cycle: the cores wait for memory, not for arithmetic.".into();
+        c.reading =
+            "1.9 instructions a cycle: the cores wait for memory, not for arithmetic.".into();
         for (i, t) in c.threads.iter_mut().enumerate() {
             let n = 1 + i as u64;
             t.cycles = Some(2_310_000_000 / n);
@@ -700,7 +701,14 @@ pub(crate) fn own() -> Vec<AsyncTask> {
     };
     vec![
         task("input", 1_204, 3.1, 22.0, 0, &[("terminal", 602)]),
-        task("session", 1_204, 0.8, 9.5, 0, &[("frames", 410), ("timer", 7)]),
+        task(
+            "session",
+            1_204,
+            0.8,
+            9.5,
+            0,
+            &[("frames", 410), ("timer", 7)],
+        ),
         task("draw", 402, 610.0, 2_140.0, 402, &[("timer", 402)]),
         task("signals", 1_204, 0.2, 4.0, 0, &[]),
     ]

@@ -397,13 +397,7 @@ impl Default for Keymap {
                 G::Move,
                 "to the end (the text follows again)",
             ),
-            bind(
-                A::Theme,
-                &[ch('T')],
-                None,
-                G::Program,
-                "next colour theme",
-            ),
+            bind(A::Theme, &[ch('T')], None, G::Program, "next colour theme"),
             bind(
                 A::Help,
                 &[ch('?'), key(KeyCode::F(1))],

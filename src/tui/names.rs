@@ -110,8 +110,15 @@ const KEYS: [(&str, KeyCode); 17] = [
 
 /// Names of keys, for messages.
 pub fn key_names() -> String {
-    let named: Vec<&str> = KEYS.iter().map(|(n, _)| *n).filter(|n| *n != "F1").collect();
-    format!("a character, {}, F1 to F12, Ctrl- and a letter", named.join(", "))
+    let named: Vec<&str> = KEYS
+        .iter()
+        .map(|(n, _)| *n)
+        .filter(|n| *n != "F1")
+        .collect();
+    format!(
+        "a character, {}, F1 to F12, Ctrl- and a letter",
+        named.join(", ")
+    )
 }
 
 impl Key {
@@ -205,7 +212,9 @@ mod tests {
             let key = Key { code, ctrl: false };
             assert_eq!((Key::parse(name), key.label()), (Some(key), name.into()));
         }
-        for bad in ["", "\u{1b}", "F0", "F13", "Ctrl-", "Ctrl-ab", "Ctrl-é", "Alt-x", "日"] {
+        for bad in [
+            "", "\u{1b}", "F0", "F13", "Ctrl-", "Ctrl-ab", "Ctrl-é", "Alt-x", "日",
+        ] {
             assert_eq!(Key::parse(bad), None, "{bad}");
         }
         assert_eq!(Key::parse("ctrl-C"), Key::parse("Ctrl-c"));

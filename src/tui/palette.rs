@@ -128,7 +128,10 @@ fn nearest((r, g, b): (u8, u8, u8)) -> u8 {
     let far = |a: u8, b: u8| u32::from(a.abs_diff(b)).pow(2);
     let level = |v: u8| (0u8..6).zip(CUBE).min_by_key(|(_, c)| far(v, *c));
     let [(ri, rv), (gi, gv), (bi, bv)] = [r, g, b].map(|v| level(v).unwrap_or((0, 0)));
-    let cube = (far(r, rv) + far(g, gv) + far(b, bv), 16 + 36 * ri + 6 * gi + bi);
+    let cube = (
+        far(r, rv) + far(g, gv) + far(b, bv),
+        16 + 36 * ri + 6 * gi + bi,
+    );
     (0u8..24)
         .map(|i| {
             let v = 8 + 10 * i;
@@ -307,8 +310,14 @@ mod tests {
                 Some(found.1.to_string())
             }
         };
-        assert_eq!(Depth::from_env(env(&[("COLORTERM", "truecolor")])), Depth::True);
-        assert_eq!(Depth::from_env(env(&[("TERM", "xterm-256color")])), Depth::Indexed);
+        assert_eq!(
+            Depth::from_env(env(&[("COLORTERM", "truecolor")])),
+            Depth::True
+        );
+        assert_eq!(
+            Depth::from_env(env(&[("TERM", "xterm-256color")])),
+            Depth::Indexed
+        );
         assert_eq!(Depth::from_env(env(&[("TERM", "linux")])), Depth::Ansi);
         assert_eq!(nearest((0, 0, 0)), 16);
         assert_eq!(nearest((128, 128, 128)), 244);

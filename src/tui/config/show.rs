@@ -83,7 +83,11 @@ mod tests {
 
     /// Lines that hold when they are taken out of comments.
     fn uncommented(text: &str) -> String {
-        let holds = |l: &str| l.split(" = ").next().is_some_and(|n| !n.contains([' ', ':']));
+        let holds = |l: &str| {
+            l.split(" = ")
+                .next()
+                .is_some_and(|n| !n.contains([' ', ':']))
+        };
         let line = |l: &str| match l.strip_prefix("# ") {
             Some(rest) if rest.contains(" = ") && holds(rest) => format!("{rest}\n"),
             _ => format!("{l}\n"),
@@ -97,7 +101,9 @@ mod tests {
         let plain = show(&defaults, &defaults);
         assert_eq!(round(&plain), plain);
         let all = uncommented(&plain);
-        assert!(all.contains("\ntheme = \"dark\"\n") && all.contains("\nquit = [\"q\", \"Ctrl-C\"]"));
+        assert!(
+            all.contains("\ntheme = \"dark\"\n") && all.contains("\nquit = [\"q\", \"Ctrl-C\"]")
+        );
         assert_eq!(round(&all), plain);
         let own = "theme = \"none\"\nsort = \"p99\"\n[keys]\npause = ['\\', '\"']\nundo = []";
         let shown = round(own);

@@ -17,7 +17,15 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let inner = chrome::inner(area);
     let sheet = sheet(app, inner.width.into());
     let heading = Line::styled(" since the start, by thread ", app.theme.dim);
-    sheet::render(app, Panel::Counters, area, buf, heading, &sheet, app.counters_top);
+    sheet::render(
+        app,
+        Panel::Counters,
+        area,
+        buf,
+        heading,
+        &sheet,
+        app.counters_top,
+    );
 }
 
 /// Scrolls by so many rows.

@@ -53,7 +53,10 @@ fn reading(app: &App) -> String {
             percent(all)
         ),
     };
-    let blocking = app.own.iter().fold(0u64, |n, t| n.saturating_add(t.blocking));
+    let blocking = app
+        .own
+        .iter()
+        .fold(0u64, |n, t| n.saturating_add(t.blocking));
     let worst = app
         .own
         .iter()

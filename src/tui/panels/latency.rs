@@ -127,6 +127,20 @@ fn legend(app: &App, room: usize) -> Line<'static> {
             part(0, "to p90", 0),
             part(1, &format!("p90{to}p99"), 1),
             part(2, "beyond p99", 2),
+            Part::new(
+                3,
+                vec![
+                    Span::styled(
+                        if theme.glyphs.ascii {
+                            "^^^"
+                        } else {
+                            "▲▲▲"
+                        },
+                        theme.strong,
+                    ),
+                    Span::styled(" p50, p90, p99", theme.dim),
+                ],
+            ),
         ],
         &Span::raw("  "),
         room.saturating_sub(2),
@@ -160,12 +174,7 @@ fn facts(app: &App, l: &Latency, width: usize) -> Vec<Line<'static>> {
     let plain = |v: Option<f64>| scale.show(v);
     let time = |v: Option<f64>| format!("{} {}", scale.show(v), scale.unit);
     let mean = match l.stddev_us {
-        Some(sd) => format!(
-            "{} {} {}",
-            plain(l.mean_us),
-            g.plus_minus,
-            time(Some(sd))
-        ),
+        Some(sd) => format!("{} {} {}", plain(l.mean_us), g.plus_minus, time(Some(sd))),
         None => time(l.mean_us),
     };
     let facts = [

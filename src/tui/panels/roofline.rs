@@ -208,10 +208,7 @@ fn peak_text(p: &Peak, ascii: bool) -> (String, String) {
     let isa = text::fit(&sanitise(&p.isa, ascii), 12, "");
     match p.kind {
         PeakKind::Memory => (number(p.value, 1), format!("GB/s memory {threads}T")),
-        PeakKind::Fp32 => (
-            number(p.value, 0),
-            format!("GFLOP/s fp32 {isa} {threads}T"),
-        ),
+        PeakKind::Fp32 => (number(p.value, 0), format!("GFLOP/s fp32 {isa} {threads}T")),
         PeakKind::Int8 => (number(p.value, 0), format!("Gop/s int8 {isa} {threads}T")),
     }
 }
@@ -287,7 +284,7 @@ fn peaks(app: &App, roofline: &Roofline, area: Rect, from: usize, buf: &mut Buff
     if room == 0 || roofline.peaks.is_empty() {
         return;
     }
-    let title = Line::styled("roofs measured here (T: threads)", theme.dim);
+    let title = Line::styled("roofs measured (T: threads)", theme.dim);
     chrome::put(&title, chrome::row(area, from + 1), buf);
     let mut peaks: Vec<&Peak> = roofline.peaks.iter().collect();
     if peaks.len() > room {

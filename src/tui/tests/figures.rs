@@ -79,7 +79,12 @@ fn the_roofline_has_a_cursor_and_takes_clicks() {
         .enumerate()
         .find(|(_, l)| l.contains("b DownProj"))
         .expect("in the list");
-    let x = line.split("b DownProj").next().unwrap_or("").chars().count();
+    let x = line
+        .split("b DownProj")
+        .next()
+        .unwrap_or("")
+        .chars()
+        .count();
     click(&mut a, x as u16 + 3, y as u16);
     assert_eq!(a.roof_cursor, 1);
     // The letter of the last point stands alone in the plot.
@@ -117,7 +122,10 @@ fn what_is_missing_is_said() {
     engine.clock = "modelled".into();
     s.engine = Arc::new(engine);
     let drawn = screen(&zoomed(s, Panel::Counters, 80, 24));
-    assert!(drawn.contains("with modelled time the machine has no say"), "{drawn}");
+    assert!(
+        drawn.contains("with modelled time the machine has no say"),
+        "{drawn}"
+    );
     for panel in FIGURES {
         let mut a = zoomed(starting(), panel, 80, 24);
         a.own = Vec::new();
@@ -168,7 +176,8 @@ fn without_colour_there_is_none_and_backgrounds_are_the_terminals() {
 
 #[test]
 fn keys_bound_anew_stand_in_help_footer_and_titles() {
-    let text = "[keys]\npause = \"F9\"\nfocus-bricks = \"Ctrl-b\"\npage-up = \"PgUp\"\nfocus-layers = []";
+    let text =
+        "[keys]\npause = \"F9\"\nfocus-bricks = \"Ctrl-b\"\npage-up = \"PgUp\"\nfocus-layers = []";
     let config = Config::parse(text.as_bytes()).expect("good");
     let options = config.apply(&Options::default(), false);
     let mut a = options.app(Arc::new(decode(120)), Rect::new(0, 0, 160, 40));

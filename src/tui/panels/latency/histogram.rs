@@ -50,7 +50,11 @@ impl Axis {
         } else {
             (us - self.from) / (self.to - self.from)
         };
-        if t.is_finite() { t.clamp(0.0, 1.0) } else { 0.0 }
+        if t.is_finite() {
+            t.clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
     }
 
     /// Time at a position.
@@ -122,14 +126,7 @@ pub fn render(app: &App, latency: &Latency, scale: Scale, area: Rect, buf: &mut 
 }
 
 /// One bar a line.
-fn lying(
-    app: &App,
-    latency: &Latency,
-    axis: &Axis,
-    scale: Scale,
-    area: Rect,
-    buf: &mut Buffer,
-) {
+fn lying(app: &App, latency: &Latency, axis: &Axis, scale: Scale, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let bars = axis.bars(latency, area.height.into());
     let counts = axis.counts(latency, bars);
@@ -165,17 +162,10 @@ fn lying(
 }
 
 /// Bars standing on the time axis, with the percentiles marked below.
-fn upright(
-    app: &App,
-    latency: &Latency,
-    axis: &Axis,
-    scale: Scale,
-    area: Rect,
-    buf: &mut Buffer,
-) {
+fn upright(app: &App, latency: &Latency, axis: &Axis, scale: Scale, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
-    // Axis, its labels, and marks with their labels where there is room.
-    let below = if area.height >= 8 { 4 } else { 2 };
+    // Axis with the marks, its labels, and the labels of the marks where there is room.
+    let below = if area.height >= 8 { 3 } else { 2 };
     let chart = Rect {
         x: area.x + LABELS,
         width: area.width - LABELS,
@@ -206,9 +196,7 @@ fn upright(
     }
     counts_axis(app, most, chart, area, buf);
     time_axis(app, axis, scale, chart, area, buf);
-    if below == 4 {
-        marks(app, latency, axis, scale, chart, buf);
-    }
+    marks(app, latency, axis, scale, chart, below == 3, buf);
 }
 
 fn counts_axis(app: &App, most: u64, chart: Rect, area: Rect, buf: &mut Buffer) {
@@ -232,14 +220,7 @@ fn counts_axis(app: &App, most: u64, chart: Rect, area: Rect, buf: &mut Buffer) 
     }
 }
 
-fn time_axis(
-    app: &App,
-    axis: &Axis,
-    scale: Scale,
-    chart: Rect,
-    area: Rect,
-    buf: &mut Buffer,
-) {
+fn time_axis(app: &App, axis: &Axis, scale: Scale, chart: Rect, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let (corner, line) = if theme.glyphs.ascii {
         ("+", "-")
@@ -256,11 +237,14 @@ fn time_axis(
         let text = format!("{} {}", scale.show(Some(axis.value(t))), scale.unit);
         let w = width(&text) as u16;
         let at = chart.x + (t * f64::from(chart.width)) as u16;
-        let from = at.saturating_sub(w / 2).clamp(
-            area.x,
-            area.right().saturating_sub(w).max(area.x),
+        let from = at
+            .saturating_sub(w / 2)
+            .clamp(area.x, area.right().saturating_sub(w).max(area.x));
+        chrome::put(
+            &Line::styled(text, theme.dim),
+            Rect::new(from, y, w, 1).intersection(area),
+            buf,
         );
-        chrome::put(&Line::styled(text, theme.dim), Rect::new(from, y, w, 1).intersection(area), buf);
     }
     let kind = if axis.log { "log axis" } else { "" };
     let w = kind.len() as u16;
@@ -270,24 +254,25 @@ fn time_axis(
     }
 }
 
-/// A pointer at each percentile and its name below, those to the right of one that is too near shifted.
+/// A pointer at each percentile and, if `named`, its name below; names that are too near are shifted to the right.
 fn marks(
     app: &App,
     latency: &Latency,
     axis: &Axis,
     scale: Scale,
     chart: Rect,
+    named: bool,
     buf: &mut Buffer,
 ) {
     let area = Rect {
         x: chart.x - LABELS,
         width: chart.width + LABELS,
-        height: chart.height + 4,
+        height: chart.height + 3,
         ..chart
     };
     let theme = &app.theme;
     let up = if theme.glyphs.ascii { "^" } else { "▲" };
-    let y = chart.bottom() + 2;
+    let y = chart.bottom();
     let mut free = area.x;
     for (name, value, style) in [
         ("p50", latency.p50_us, theme.strong),
@@ -300,6 +285,9 @@ fn marks(
         let last = chart.width.saturating_sub(1);
         let x = chart.x + ((axis.at(us) * f64::from(chart.width)) as u16).min(last);
         chrome::put(&Line::styled(up, style), Rect::new(x, y, 1, 1), buf);
+        if !named {
+            continue;
+        }
         let text = format!("{name} {} {}", scale.show(Some(us)), scale.unit);
         let w = width(&text) as u16;
         let from = x.saturating_sub(1).max(free);
@@ -307,7 +295,7 @@ fn marks(
         if from < free {
             continue;
         }
-        let at = Rect::new(from, y + 1, w, 1).intersection(area);
+        let at = Rect::new(from, y + 2, w, 1).intersection(area);
         chrome::put(&Line::styled(text, theme.dim), at, buf);
         free = from + w + 2;
     }

@@ -111,7 +111,12 @@ fn cells(roofline: &Roofline, axes: &Axes, field: Rect) -> Vec<(usize, Position)
         );
         Some((i, at))
     };
-    roofline.points.iter().enumerate().filter_map(cell).collect()
+    roofline
+        .points
+        .iter()
+        .enumerate()
+        .filter_map(cell)
+        .collect()
 }
 
 /// The point drawn at `at`.
@@ -193,7 +198,9 @@ fn points(
         let here = cells.iter().filter(|(_, c)| c == at).count();
         let selected = *i == cursor && app.focus == Panel::Roofline;
         let hidden = first != Some(*i)
-            || cells.iter().any(|(j, c)| *j == cursor && c == at && app.focus == Panel::Roofline);
+            || cells
+                .iter()
+                .any(|(j, c)| *j == cursor && c == at && app.focus == Panel::Roofline);
         if hidden && !selected {
             continue;
         }
