@@ -1,7 +1,7 @@
 //! `cbtop config`, and the configuration for everything that draws the dashboard.
 
 use crate::cli::LookArgs;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use cbtop::tui::config::{Config, MAX_BYTES, show};
 use cbtop::tui::{self, Options};
 use std::ffi::OsString;
@@ -78,13 +78,13 @@ impl Place {
         let name = self.path.display();
         let file = match File::open(&self.path) {
             Err(e) if !self.named && missing(&e) => return Ok(Config::default()),
-            opened => opened.with_context(|| format!("configuration {name}"))?,
+            opened => opened.map_err(|e| anyhow!("configuration {name}: {e}"))?,
         };
         let mut bytes = Vec::new();
         // One byte more than is allowed, so that what is longer is seen to be.
         file.take(MAX_BYTES as u64 + 1)
             .read_to_end(&mut bytes)
-            .with_context(|| format!("configuration {name}"))?;
+            .map_err(|e| anyhow!("configuration {name}: {e}"))?;
         Config::parse(&bytes).with_context(|| format!("configuration {name}"))
     }
 }

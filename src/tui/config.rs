@@ -428,6 +428,41 @@ mod tests {
         assert_eq!(config.keymap.label(Action::Pause), Some("n".into()));
     }
 
+    #[test]
+    fn the_page_has_every_option_action_key_and_name() {
+        let page = include_str!("../../docs/src/configuration.md");
+        let default = Options::default();
+        for (name, _) in OPTIONS {
+            let value = show::value(&default, name);
+            let by_locale = name == "ascii";
+            let row = if by_locale {
+                format!("| `{name}` | by the locale |")
+            } else {
+                format!("| `{name}` | `{value}` |")
+            };
+            assert!(page.contains(&row), "configuration.md lacks: {row}");
+        }
+        let names = Panel::ALL.map(Panel::name).into_iter();
+        let names = names
+            .chain(SORT.map(|(n, _)| n))
+            .chain(ThemeName::ALL.map(ThemeName::name));
+        for name in names {
+            assert!(page.contains(&format!("`\"{name}\"`")), "{name}");
+        }
+        for binding in Keymap::default().bindings {
+            let keys: Vec<String> = binding
+                .keys
+                .iter()
+                .map(|k| format!("`{}`", k.label()))
+                .collect();
+            let row = format!("| `{}` | {} |", binding.action.name(), keys.join(", "));
+            assert!(page.contains(&row), "configuration.md lacks: {row}");
+        }
+        let example = page.split("```toml\n").nth(1).unwrap_or_default();
+        let example = example.split("```").next().unwrap_or_default();
+        assert!(Config::parse(example.as_bytes()).is_ok(), "{example}");
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

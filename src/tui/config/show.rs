@@ -38,7 +38,8 @@ pub fn show(options: &Options, defaults: &Options) -> String {
     out
 }
 
-fn value(o: &Options, name: &str) -> String {
+/// What stands behind the name of an option.
+pub(super) fn value(o: &Options, name: &str) -> String {
     match name {
         "theme" => quoted(o.theme.name()),
         "ascii" => o.ascii.to_string(),

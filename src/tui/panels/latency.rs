@@ -127,6 +127,20 @@ fn legend(app: &App, room: usize) -> Line<'static> {
             part(0, "to p90", 0),
             part(1, &format!("p90{to}p99"), 1),
             part(2, "beyond p99", 2),
+            Part::new(
+                3,
+                vec![
+                    Span::styled(
+                        if theme.glyphs.ascii {
+                            "^^^"
+                        } else {
+                            "▲▲▲"
+                        },
+                        theme.strong,
+                    ),
+                    Span::styled(" p50, p90, p99", theme.dim),
+                ],
+            ),
         ],
         &Span::raw("  "),
         room.saturating_sub(2),

@@ -284,7 +284,7 @@ fn peaks(app: &App, roofline: &Roofline, area: Rect, from: usize, buf: &mut Buff
     if room == 0 || roofline.peaks.is_empty() {
         return;
     }
-    let title = Line::styled("roofs measured here (T: threads)", theme.dim);
+    let title = Line::styled("roofs measured (T: threads)", theme.dim);
     chrome::put(&title, chrome::row(area, from + 1), buf);
     let mut peaks: Vec<&Peak> = roofline.peaks.iter().collect();
     if peaks.len() > room {

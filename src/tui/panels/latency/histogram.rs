@@ -164,8 +164,8 @@ fn lying(app: &App, latency: &Latency, axis: &Axis, scale: Scale, area: Rect, bu
 /// Bars standing on the time axis, with the percentiles marked below.
 fn upright(app: &App, latency: &Latency, axis: &Axis, scale: Scale, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
-    // Axis, its labels, and marks with their labels where there is room.
-    let below = if area.height >= 8 { 4 } else { 2 };
+    // Axis with the marks, its labels, and the labels of the marks where there is room.
+    let below = if area.height >= 8 { 3 } else { 2 };
     let chart = Rect {
         x: area.x + LABELS,
         width: area.width - LABELS,
@@ -196,9 +196,7 @@ fn upright(app: &App, latency: &Latency, axis: &Axis, scale: Scale, area: Rect, 
     }
     counts_axis(app, most, chart, area, buf);
     time_axis(app, axis, scale, chart, area, buf);
-    if below == 4 {
-        marks(app, latency, axis, scale, chart, buf);
-    }
+    marks(app, latency, axis, scale, chart, below == 3, buf);
 }
 
 fn counts_axis(app: &App, most: u64, chart: Rect, area: Rect, buf: &mut Buffer) {
@@ -256,17 +254,25 @@ fn time_axis(app: &App, axis: &Axis, scale: Scale, chart: Rect, area: Rect, buf:
     }
 }
 
-/// A pointer at each percentile and its name below, those to the right of one that is too near shifted.
-fn marks(app: &App, latency: &Latency, axis: &Axis, scale: Scale, chart: Rect, buf: &mut Buffer) {
+/// A pointer at each percentile and, if `named`, its name below; names that are too near are shifted to the right.
+fn marks(
+    app: &App,
+    latency: &Latency,
+    axis: &Axis,
+    scale: Scale,
+    chart: Rect,
+    named: bool,
+    buf: &mut Buffer,
+) {
     let area = Rect {
         x: chart.x - LABELS,
         width: chart.width + LABELS,
-        height: chart.height + 4,
+        height: chart.height + 3,
         ..chart
     };
     let theme = &app.theme;
     let up = if theme.glyphs.ascii { "^" } else { "▲" };
-    let y = chart.bottom() + 2;
+    let y = chart.bottom();
     let mut free = area.x;
     for (name, value, style) in [
         ("p50", latency.p50_us, theme.strong),
@@ -279,6 +285,9 @@ fn marks(app: &App, latency: &Latency, axis: &Axis, scale: Scale, chart: Rect, b
         let last = chart.width.saturating_sub(1);
         let x = chart.x + ((axis.at(us) * f64::from(chart.width)) as u16).min(last);
         chrome::put(&Line::styled(up, style), Rect::new(x, y, 1, 1), buf);
+        if !named {
+            continue;
+        }
         let text = format!("{name} {} {}", scale.show(Some(us)), scale.unit);
         let w = width(&text) as u16;
         let from = x.saturating_sub(1).max(free);
@@ -286,7 +295,7 @@ fn marks(app: &App, latency: &Latency, axis: &Axis, scale: Scale, chart: Rect, b
         if from < free {
             continue;
         }
-        let at = Rect::new(from, y + 1, w, 1).intersection(area);
+        let at = Rect::new(from, y + 2, w, 1).intersection(area);
         chrome::put(&Line::styled(text, theme.dim), at, buf);
         free = from + w + 2;
     }
