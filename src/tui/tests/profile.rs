@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::brick::BrickId;
 use crate::session::snapshot::{HeatRow, LayerRow, StepTrace};
+use crate::tui::theme::Theme;
 use crate::tui::views::{HeatScale, Node};
 use ratatui::buffer::Buffer;
 
@@ -17,14 +18,8 @@ fn zoomed(snapshot: Snapshot, w: u16, h: u16, keys: &str) -> App {
 }
 
 fn ascii(snapshot: Snapshot, w: u16, h: u16, keys: &str) -> App {
-    let options = Options {
-        ascii: true,
-        theme: crate::tui::theme::ThemeName::None,
-        ..Options::default()
-    };
-    let mut a = options.app(Arc::new(snapshot), Rect::new(0, 0, w, h));
-    press(&mut a, keys);
-    a.zoomed = true;
+    let mut a = zoomed(snapshot, w, h, keys);
+    a.theme = Theme::new(false, true);
     a
 }
 
@@ -346,8 +341,8 @@ proptest! {
         plain: bool,
         steps in proptest::collection::vec(step(), 0..25),
     ) {
-        let options = Options { ascii: plain, theme: if plain { crate::tui::theme::ThemeName::None } else { Default::default() }, ..Options::default() };
-        let mut a = options.app(Arc::new(hostile_profile(seed)), Rect::new(0, 0, w, h));
+        let mut a = app(hostile_profile(seed), w, h);
+        a.theme = Theme::new(!plain, plain);
         a.focus = [Panel::Timeline, Panel::Layers, Panel::Tree, Panel::Bricks, Panel::Path][panel];
         a.zoomed = zoom;
         for s in steps {
