@@ -147,7 +147,7 @@ fn hostile() -> ExecutionGraph {
     graph
 }
 
-/// A step of 40 layers of four bricks.
+/// A step of 15 layers of four bricks.
 fn step() -> ExecutionGraph {
     let bricks = [
         BrickId::AttnNorm,
@@ -155,7 +155,7 @@ fn step() -> ExecutionGraph {
         BrickId::Attention,
         BrickId::DownProj,
     ];
-    let events: Vec<StepEvent> = (0..160u32)
+    let events: Vec<StepEvent> = (0..60u32)
         .map(|i| StepEvent {
             id: bricks[i as usize % 4],
             layer: Some(i / 4),
@@ -170,7 +170,7 @@ fn step() -> ExecutionGraph {
         kind: StepKind::Prefill,
         position: 63,
         tokens: 64,
-        wall_us: 1_600.0,
+        wall_us: 600.0,
         events,
         threads: Vec::new(),
     };

@@ -167,16 +167,16 @@ impl<'a> Walk<'a> {
     }
 
     fn take(&mut self, thread: usize, last_event: usize) {
-        let spans = &self.lanes[thread].spans;
+        let lanes = self.lanes;
         let from = self.next[thread];
-        let in_segment = |s: &ThreadSpan| s.event as usize <= last_event;
-        let count = spans[from..].iter().take_while(|s| in_segment(s)).count();
+        let left = &lanes[thread].spans[from..];
+        let in_segment = |s: &&ThreadSpan| s.event as usize <= last_event;
+        let count = left.iter().take_while(in_segment).count();
         self.next[thread] = from + count;
         let share = &mut self.shares[thread];
         share.spans = from..from + count;
         share.work = 0;
-        for i in from..from + count {
-            let span = &spans[i];
+        for span in &left[..count] {
             let brick = self.brick(span);
             if !self.present.contains(&brick) {
                 self.present.push(brick);

@@ -24,8 +24,10 @@ fn ns(value: &Value) -> u64 {
     (value.as_f64().expect("a number") * 1e3).round() as u64
 }
 
+type Slice = (u64, u64, String);
+
 /// Slices by track, in the order written: start, end, name.
-fn slices(events: &[Value]) -> BTreeMap<(u64, u64), Vec<(u64, u64, String)>> {
+fn slices(events: &[Value]) -> BTreeMap<(u64, u64), Vec<Slice>> {
     let mut tracks: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for e in events.iter().filter(|e| e["ph"] == "X") {
         let track = (e["pid"].as_u64().unwrap(), e["tid"].as_u64().unwrap());

@@ -14,8 +14,11 @@ fn chain(graph: &mut ExecutionGraph, times: &[u64]) -> Vec<NodeId> {
     ids
 }
 
+/// Two nodes and the kind of their edge.
+type Link = (usize, usize, u8);
+
 /// Node times and edges from lower to higher nodes, of kinds that order time; none is `DependsOn`.
-fn dag() -> impl Strategy<Value = (Vec<u64>, Vec<(usize, usize, u8)>)> {
+fn dag() -> impl Strategy<Value = (Vec<u64>, Vec<Link>)> {
     (1usize..9).prop_flat_map(|n| {
         let edge = (0..n, 0..n, 0u8..4);
         (
@@ -25,11 +28,7 @@ fn dag() -> impl Strategy<Value = (Vec<u64>, Vec<(usize, usize, u8)>)> {
     })
 }
 
-fn build(
-    times: &[u64],
-    edges: &[(usize, usize, u8)],
-    order: &[usize],
-) -> (ExecutionGraph, Vec<(usize, usize)>) {
+fn build(times: &[u64], edges: &[Link], order: &[usize]) -> (ExecutionGraph, Vec<(usize, usize)>) {
     let mut graph = ExecutionGraph::new();
     // Ids are a permutation of the topological order, so that nothing relies on it.
     for &at in order {
@@ -77,7 +76,7 @@ fn all_paths(nodes: usize, edges: &[(usize, usize)]) -> Vec<Vec<usize>> {
     paths
 }
 
-fn shuffled() -> impl Strategy<Value = ((Vec<u64>, Vec<(usize, usize, u8)>), Vec<usize>)> {
+fn shuffled() -> impl Strategy<Value = ((Vec<u64>, Vec<Link>), Vec<usize>)> {
     dag().prop_flat_map(|d| {
         let order: Vec<usize> = (0..d.0.len()).collect();
         (Just(d), Just(order).prop_shuffle())
@@ -234,6 +233,42 @@ fn f115_path_visits_each_edge_a_fixed_number_of_times() {
         assert!(
             visits <= 6 * size,
             "{visits} visits for {size} nodes and edges"
+        );
+    }
+}
+
+/// A measurement, not a test: `cargo test --release f115 -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures time"]
+fn f115_time_of_queries_on_1000_nodes() {
+    let mut graph = ExecutionGraph::new();
+    for index in 0..200 {
+        layer(&mut graph, index);
+    }
+    let bricks: Vec<NodeId> = graph
+        .iter()
+        .filter(|(_, n)| matches!(n, Node::Brick { .. }))
+        .map(|(id, _)| id)
+        .collect();
+    for pair in bricks.windows(2) {
+        graph.connect(pair[0], pair[1], EdgeKind::Sequence).unwrap();
+    }
+    assert_eq!(graph.nodes().len(), 1_000);
+    type Query<'a> = (&'a str, &'a dyn Fn(&ExecutionGraph) -> usize);
+    let queries: [Query; 6] = [
+        ("schedule", &|g| g.schedule().unwrap().path().len()),
+        ("callers", &|g| g.callers(NodeId(999), 10).unwrap().len()),
+        ("prefix", &|g| g.find_by_prefix("Attn").len()),
+        ("god class", &|g| g.god_class(10).len()),
+        ("slowest", &|g| g.slowest_kernel().unwrap().0.index()),
+        ("csr", &|g| g.to_csr().edge_count()),
+    ];
+    for (name, query) in queries {
+        let start = std::time::Instant::now();
+        let found = std::hint::black_box(query(&graph));
+        println!(
+            "f115: {name} {:.1} us, {found} found",
+            start.elapsed().as_secs_f64() * 1e6
         );
     }
 }

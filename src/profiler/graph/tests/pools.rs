@@ -164,20 +164,32 @@ fn a_task_that_panics_is_recorded() {
 #[test]
 #[ignore = "measures time"]
 fn f146_overhead_of_a_span() {
-    const SPANS: u32 = 100_000;
-    let recording = ForkJoin::new(&["t"], 2, SPANS as usize + 1, Clock::calibrated());
-    recording.task(0, |_| ());
+    const SPANS: u32 = 1_000;
+    const BATCHES: u32 = 100;
+    let spans = (SPANS * BATCHES) as usize;
+    let clock = Clock::calibrated();
+    let recording = ForkJoin::new(&["t"], 2, spans, clock);
+    // Batches that the scheduler interrupted say nothing about the recording: the fastest and the median are shown.
+    let mut ns: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            let start = std::time::Instant::now();
+            for i in 0..SPANS {
+                recording.task(0, |_| std::hint::black_box(i));
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(SPANS)
+        })
+        .collect();
+    ns.sort_by(f64::total_cmp);
     let start = std::time::Instant::now();
-    for i in 0..SPANS {
-        recording.task(0, |_| std::hint::black_box(i));
+    for _ in 0..SPANS {
+        std::hint::black_box(clock.now());
     }
-    let ns = start.elapsed().as_nanos() as f64 / f64::from(SPANS);
+    let stamp = start.elapsed().as_nanos() as f64 / f64::from(SPANS);
+    let (fastest, median) = (ns[0], ns[ns.len() / 2]);
     println!(
-        "f146: {ns:.1} ns a span, clock {}",
-        Clock::calibrated().name()
+        "f146: {fastest:.1} ns a span (median {median:.1}), of it two stamps of {stamp:.1} ns, clock {}",
+        clock.name()
     );
-    assert_eq!(
-        recording.merge_threads().unwrap().graph.nodes().len(),
-        SPANS as usize + 1
-    );
+    let merged = recording.merge_threads().unwrap();
+    assert_eq!((merged.graph.nodes().len(), merged.dropped), (spans, 0));
 }
