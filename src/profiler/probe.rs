@@ -141,18 +141,27 @@ fn read_for(part: &[u64]) -> f64 {
     words as f64 * 8.0 / start.elapsed().as_secs_f64() * 1e-9
 }
 
-/// The peaks of this machine, memory first: the bandwidth that [`read_bandwidth`] found, float and int8 arithmetic of
-/// the kernel set `set` on one thread, on `threads` and on every CPU, and of the other kernel sets on one thread. Those
-/// of `set` and `threads` are marked as in use. Takes about 60 ms a thread count and 25 ms a further kernel set.
-pub fn peaks(bandwidth: &[Bandwidth], set: KernelSet, threads: usize) -> Vec<Peak> {
-    let memory = bandwidth.iter().map(|b| Peak {
+/// Bandwidths as peaks, that of `threads` marked as in use: all the roofs that the modelled machine has.
+pub fn memory_peaks(bandwidth: &[Bandwidth], threads: usize) -> Vec<Peak> {
+    let peak = |b: &Bandwidth| Peak {
         kind: PeakKind::Memory,
         isa: String::new(),
         threads: b.threads,
         value: b.gbps,
-        in_use: false,
-    });
-    let mut peaks: Vec<Peak> = memory.collect();
+        in_use: is_count(b.threads, threads),
+    };
+    bandwidth.iter().map(peak).collect()
+}
+
+fn is_count(peak: u32, threads: usize) -> bool {
+    usize::try_from(peak).is_ok_and(|t| t == threads)
+}
+
+/// The peaks of this machine, memory first: the bandwidth that [`read_bandwidth`] found, float and int8 arithmetic of
+/// the kernel set `set` on one thread, on `threads` and on every CPU, and of the other kernel sets on one thread. Those
+/// of `set` and `threads` are marked as in use. Takes about 60 ms a thread count and 25 ms a further kernel set.
+pub fn peaks(bandwidth: &[Bandwidth], set: KernelSet, threads: usize) -> Vec<Peak> {
+    let mut peaks = memory_peaks(bandwidth, threads);
     for other in KernelSet::available() {
         let round = if other == set {
             ARITHMETIC_ROUND
@@ -172,7 +181,7 @@ pub fn in_use(peaks: &mut Vec<Peak>, set: KernelSet, threads: usize) {
     add_arithmetic(peaks, set, threads, ARITHMETIC_ROUND);
     for peak in &mut *peaks {
         let here = peak.kind == PeakKind::Memory || peak.isa == set.name();
-        peak.in_use = here && usize::try_from(peak.threads).is_ok_and(|t| t == threads);
+        peak.in_use = here && is_count(peak.threads, threads);
     }
     peaks.sort_by_key(|p| (p.kind as u8, place(&p.isa), p.threads));
 }
