@@ -168,13 +168,21 @@ fn reading(app: &App, roofline: &Roofline, area: Rect, buf: &mut Buffer) {
     if focused && app.roof_cursor > 0 && area.height < 3 {
         texts.swap(0, 1);
     }
-    let mut line = 0;
+    let mut lines: Vec<(String, Style)> = Vec::new();
     for (text, style) in texts.into_iter().filter(|(t, _)| !t.is_empty()) {
-        for range in wrap(&text, area.width.into()) {
-            let part = text.get(range).unwrap_or_default().to_string();
-            chrome::put(&Line::styled(part, style), chrome::row(area, line), buf);
-            line += 1;
-        }
+        let ranges = wrap(&text, area.width.into());
+        let parts = ranges.into_iter().filter_map(|r| text.get(r));
+        lines.extend(parts.map(|part| (part.to_string(), style)));
+    }
+    let rows = usize::from(area.height);
+    if let Some((next, _)) = lines.get(rows).cloned()
+        && let Some((last, _)) = lines.get_mut(rows.saturating_sub(1))
+    {
+        let whole = format!("{} {next}", last.trim_end());
+        *last = text::fit(&whole, area.width.into(), theme.glyphs.ellipsis);
+    }
+    for (i, (part, style)) in lines.into_iter().take(rows).enumerate() {
+        chrome::put(&Line::styled(part, style), chrome::row(area, i), buf);
     }
 }
 
@@ -298,7 +306,7 @@ fn peaks(app: &App, roofline: &Roofline, area: Rect, from: usize, buf: &mut Buff
         } else {
             format!("{value}  ")
         };
-        let label = format!("{} {what}", chrome::right(&value, 7, ""));
+        let label = format!("{} {what}", chrome::right(&value, 6, ""));
         let (mark, style) = if p.in_use {
             (theme.glyphs.pointer, theme.strong)
         } else {
