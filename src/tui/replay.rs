@@ -234,12 +234,9 @@ pub fn badge(app: &App) -> Option<Span<'static>> {
     Some(Span::styled(text, app.theme.accent))
 }
 
-/// Where a click or a drag on the bar leads to.
+/// Where a click on the bar leads to.
 pub fn mouse(app: &App, mouse: MouseEvent) -> Option<Scrub> {
-    let pressed = matches!(
-        mouse.kind,
-        MouseEventKind::Down(MouseButton::Left) | MouseEventKind::Drag(MouseButton::Left)
-    );
+    let pressed = mouse.kind == MouseEventKind::Down(MouseButton::Left);
     let playback = app.snapshot().playback.filter(|_| pressed)?;
     let (_, area) = split(app, app.layout().status);
     let (left, right) = sides(app, &playback);
