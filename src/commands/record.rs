@@ -72,8 +72,9 @@ fn says(args: &RecordArgs, summary: &Summary) -> String {
         n => format!("; {n} lost, the disk was too slow"),
     };
     format!(
-        "{} frames of {:.1} s, {}, in {file}{lost}",
+        "{} frame{} of {:.1} s, {}, in {file}{lost}",
         summary.frames,
+        if summary.frames == 1 { "" } else { "s" },
         summary.duration.as_secs_f64(),
         bytes(summary.bytes),
     )

@@ -1,6 +1,7 @@
 //! The dashboard on a recording: its keys, and the bar that shows and changes where it stands.
 
 use super::keymap::{Action, Binding, Group, Key, Keymap};
+use super::layout::Mode;
 use super::panels::chrome;
 use super::state::{App, Overlay};
 use super::text::width;
@@ -219,24 +220,23 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     chrome::put(&Line::from(spans), area, buf);
 }
 
-/// For the header: that this is a recording, and where it stands.
+/// For the header: that this is a recording, and where it stands if there is no bar.
 pub fn badge(app: &App) -> Option<Span<'static>> {
     let playback = app.snapshot().playback?;
-    let text = format!(
-        " recording {} of {} {}",
-        clock(playback.at),
-        clock(playback.total),
-        app.theme.glyphs.dot
-    );
+    let dot = app.theme.glyphs.dot;
+    let text = if app.layout().mode == Mode::Full {
+        format!(" recording {dot}")
+    } else {
+        // There is no bar.
+        let (at, total) = (clock(playback.at), clock(playback.total));
+        format!(" recording {at} of {total} {dot}")
+    };
     Some(Span::styled(text, app.theme.accent))
 }
 
-/// Where a click or a drag on the bar leads to.
+/// Where a click on the bar leads to.
 pub fn mouse(app: &App, mouse: MouseEvent) -> Option<Scrub> {
-    let pressed = matches!(
-        mouse.kind,
-        MouseEventKind::Down(MouseButton::Left) | MouseEventKind::Drag(MouseButton::Left)
-    );
+    let pressed = mouse.kind == MouseEventKind::Down(MouseButton::Left);
     let playback = app.snapshot().playback.filter(|_| pressed)?;
     let (_, area) = split(app, app.layout().status);
     let (left, right) = sides(app, &playback);
@@ -265,11 +265,14 @@ fn clock(time: Duration) -> String {
 mod tests {
     use super::*;
     use crate::headless::text::draw;
-    use crate::session::snapshot::{Command, Speed};
+    use crate::session::snapshot::{Command, Snapshot, Speed};
     use crate::tui::Options;
     use crate::tui::fixture::{decode, measured};
+    use crate::tui::state::Panel;
     use crate::tui::update::{Message, update};
     use crossterm::event::{KeyEvent, KeyModifiers};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
     use std::sync::Arc;
 
     fn app(columns: u16, rows: u16) -> App {
@@ -304,7 +307,8 @@ mod tests {
         );
         for (w, h) in [(120, 40), (80, 24), (60, 15), (45, 12), (30, 6)] {
             let screen = draw(&app(w, h), w, h);
-            assert!(screen.contains("recording 0:12.3"), "{w}x{h}\n{screen}");
+            assert!(screen.contains("0:12.3"), "{w}x{h}\n{screen}");
+            assert!(w == 60 || screen.contains("recording"), "{w}x{h}\n{screen}");
         }
         let narrow = draw(&app(80, 24), 80, 24);
         assert!(narrow.contains("frame 123/600"), "{narrow}");
@@ -419,5 +423,51 @@ mod tests {
     fn long_times_have_hours() {
         assert_eq!(clock(Duration::from_millis(59_999)), "0:59.9");
         assert_eq!(clock(Duration::from_secs(3_661)), "1:01:01");
+    }
+
+    /// Puts `with` in the place of leaf `at` of `value`; `false` when there are not so many.
+    fn replace(value: &mut Value, at: &mut usize, with: &Value) -> bool {
+        match value {
+            Value::Array(items) if !items.is_empty() => {
+                items.iter_mut().any(|v| replace(v, at, with))
+            }
+            Value::Object(fields) => fields.values_mut().any(|v| replace(v, at, with)),
+            leaf if *at == 0 => {
+                *leaf = with.clone();
+                true
+            }
+            _ => {
+                *at -= 1;
+                false
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn a_recording_that_lies_does_not_break_the_view(
+            lies in prop::collection::vec((any::<prop::sample::Index>(), 0usize..60, 0usize..8), 1..6), panel in 0usize..12,
+        ) {
+            let mut json = serde_json::to_value(decode(30)).unwrap();
+            let with = [
+                json!(0), json!(-1), json!(u32::MAX), json!(u64::MAX), json!(1e300), json!(null), json!([]), json!("\u{1b}[2J"),
+            ];
+            for (field, mut leaf, what) in lies {
+                let fields = json.as_object_mut().unwrap();
+                let i = field.index(fields.len());
+                if let Some(value) = fields.values_mut().nth(i) {
+                    replace(value, &mut leaf, &with[what]);
+                }
+            }
+            // What is no snapshot is refused by the reader.
+            if let Ok(snapshot) = serde_json::from_value::<Snapshot>(json) {
+                let mut a = Options::default().app(Arc::new(snapshot), Rect::new(0, 0, 120, 40));
+                a.focus = Panel::ALL[panel];
+                draw(&a, 120, 40);
+                a.zoomed = true;
+                draw(&a, 120, 40);
+            }
+        }
     }
 }
