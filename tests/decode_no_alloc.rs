@@ -1,9 +1,10 @@
-//! Decoding allocates nothing, on any thread: proven with a counting allocator.
+//! Decoding allocates nothing on any thread, watched brick by brick: proven with a counting allocator.
 
 mod common;
 
 use cbtop::engine::sampler::{Sampler, SamplerConfig};
 use cbtop::engine::{Engine, Logits, StepKind};
+use cbtop::profiler::mean_step::MeanStep;
 use cbtop::profiler::stats::Aggregate;
 use cbtop::profiler::{Clock, StepRecorder};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -31,15 +32,16 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn the_token_loop_allocates_nothing() {
+fn f108_watched_decode_allocates_nothing() {
     for file in ["llama.Q4_K_M.gguf", "gemma3.Q8_0.gguf"] {
         let loaded = common::fixture(file);
         let mut config = loaded.config();
-        config.threads = 2;
+        config.threads = 3;
         config.n_ctx = 256;
         let recorder = StepRecorder::new(Clock::calibrated(), loaded.model.plan.bricks.len() + 1);
         let mut engine = Engine::new(loaded.model.clone(), config, recorder).expect("engine");
         let mut stats = Aggregate::new(loaded.model.hparams.n_layers);
+        let mut mean = MeanStep::default();
         let sampling = SamplerConfig {
             temperature: 0.8,
             top_k: 40,
@@ -58,6 +60,7 @@ fn the_token_loop_allocates_nothing() {
             next = engine.sample(&mut sampler).id;
             engine.end_step();
             stats.add_step(engine.observer().last());
+            mean.add(engine.observer());
         };
         (0..8).for_each(|_| token(&mut engine));
         let before = ALLOCATIONS.load(Ordering::Relaxed);

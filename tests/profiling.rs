@@ -4,9 +4,13 @@ mod common;
 
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::sampler::SamplerConfig;
-use cbtop::engine::{Config, Engine, Logits, StepKind, SyncMode, Unobserved};
+use cbtop::engine::{
+    Call, Config, Engine, Logits, NO_LAYER, Observer, StepKind, SyncMode, Unobserved,
+};
 use cbtop::model::Model;
 use cbtop::model::brick::{BrickId, Category};
+use cbtop::model::work::Work;
+use cbtop::profiler::stats::Aggregate;
 use cbtop::profiler::{Clock, StepRecorder};
 use cbtop::session::snapshot::{Snapshot, StepTrace};
 use cbtop::session::{Loaded, Options, Session, Source};
@@ -262,4 +266,223 @@ fn f112_source_hashes_are_those_of_the_files() {
         let text = std::fs::read_to_string(&path).expect("the source is in the repository");
         assert!(text == used.source.text, "{}", path.display());
     }
+}
+
+/// F101, as far as a test may say: the command measures every mode against the same engine unwatched. The figures are in
+/// docs/src/falsification.md.
+#[test]
+fn f101_every_mode_is_measured_against_an_unwatched_engine() {
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_cbtop"))
+        .args(["overhead", "-t", "1", "-r", "8", "-n", "2", "-o", "json"])
+        .output()
+        .expect("runs");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let costs: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    let modes = costs["modes"].as_array().expect("modes");
+    let names: Vec<_> = modes
+        .iter()
+        .map(|m| m["mode"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(names, SyncMode::ALL.map(SyncMode::name));
+    for mode in modes {
+        let figure = |name: &str| mode[name].as_f64().expect("a number");
+        let (low, ratio, high) = (figure("ratio_low"), figure("ratio"), figure("ratio_high"));
+        assert!(0.0 < low && low <= ratio && ratio <= high && high.is_finite());
+        assert!(figure("tok_s") > 0.0);
+    }
+}
+
+/// F102: every mode counts the same calls, elements, bytes and operations.
+#[test]
+fn f102_all_modes_count_the_same_calls_and_work() {
+    let loaded = common::fixture(FIXTURES[0]);
+    let counted = |mode| -> Vec<(BrickId, u64, [u64; 3])> {
+        let observer = recorder(&loaded.model, mode);
+        let mut engine = Engine::new(Arc::clone(&loaded.model), config(2), observer).expect("runs");
+        let mut stats = Aggregate::new(loaded.model.hparams.n_layers);
+        for id in 1..6 {
+            engine.decode(id).expect("runs");
+            stats.add_step(engine.observer().last());
+        }
+        let rows = stats.rows(StepKind::Decode);
+        let engine_only = rows
+            .into_iter()
+            .filter(|r| r.category != Category::Overhead);
+        engine_only
+            .map(|r| {
+                let work = [r.elements_per_step, r.bytes_per_step, r.flops_per_step];
+                (r.id, r.calls, work)
+            })
+            .collect()
+    };
+    let deferred = counted(SyncMode::Deferred);
+    assert!(deferred.len() > 10);
+    assert_eq!(deferred, counted(SyncMode::PerLayer));
+    assert_eq!(deferred, counted(SyncMode::Immediate));
+}
+
+/// F103: a brick is found by its discriminant, which is its place in every array of statistics.
+#[test]
+fn f103_bricks_index_an_array() {
+    assert_eq!(BrickId::ALL.len(), BrickId::COUNT);
+    for (place, id) in BrickId::ALL.iter().enumerate() {
+        assert_eq!(*id as usize, place);
+        let name = serde_json::to_string(id).expect("a name");
+        assert_eq!(serde_json::from_str::<BrickId>(&name).expect("itself"), *id);
+    }
+    let names: BTreeSet<&str> = BrickId::ALL.iter().map(|id| id.name()).collect();
+    assert_eq!(names.len(), BrickId::COUNT);
+}
+
+/// F104: what the categories take sums to the step.
+#[test]
+fn f104_categories_sum_to_the_step() {
+    let loaded = common::fixture(FIXTURES[0]);
+    let observer = recorder(&loaded.model, SyncMode::Deferred);
+    let mut engine = Engine::new(Arc::clone(&loaded.model), config(2), observer).expect("runs");
+    let mut stats = Aggregate::new(loaded.model.hparams.n_layers);
+    let mut wall = 0.0;
+    for id in 1..9 {
+        engine.decode(id).expect("runs");
+        let record = engine.observer().last();
+        wall += record.wall_us();
+        stats.add_step(record);
+    }
+    let rows = stats.rows(StepKind::Decode);
+    let categories = [
+        Category::Norm,
+        Category::Attention,
+        Category::Ffn,
+        Category::Head,
+        Category::Overhead,
+    ];
+    let of = |c: Category| -> f64 {
+        rows.iter()
+            .filter(|r| r.category == c)
+            .map(|r| r.total_us)
+            .sum()
+    };
+    let sums = categories.map(of);
+    assert!(sums.iter().all(|s| *s > 0.0), "{sums:?}");
+    let sum: f64 = sums.iter().sum();
+    assert!((sum - wall).abs() <= 1e-6 * wall, "{sum} of {wall}");
+}
+
+/// F106: a step that has ended stays as it is, however often it is ended.
+#[test]
+fn f106_ending_a_step_twice_changes_nothing() {
+    let mut rec = StepRecorder::new(Clock::calibrated(), 8);
+    rec.begin_step(StepKind::Decode, 3, 1);
+    let t = rec.start();
+    rec.worked(t, BrickId::QProj, 0, Work::default());
+    let parts = |r: &cbtop::profiler::StepRecord| {
+        let sums = [r.wall, r.work, r.sync, r.launch, r.join, r.unattributed];
+        (sums, r.events().to_vec())
+    };
+    let once = parts(rec.end_step());
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    assert_eq!(parts(rec.end_step()), once);
+    assert_eq!(parts(rec.last()), once);
+}
+
+/// F107: threads record side by side, and nothing is lost or mixed up.
+#[test]
+fn f107_threads_record_side_by_side() {
+    let loaded = common::fixture(FIXTURES[0]);
+    let plan = loaded.model.plan.bricks.len();
+    let observer = recorder(&loaded.model, SyncMode::Deferred);
+    let mut engine = Engine::new(Arc::clone(&loaded.model), config(4), observer).expect("runs");
+    for step in 0..200 {
+        engine.truncate(0);
+        engine.decode(step % 100).expect("runs");
+        let recorder = engine.observer();
+        assert_eq!(recorder.lanes().len(), 3);
+        for lane in recorder.lanes() {
+            assert_eq!(lane.dropped(), 0);
+            let bricks: Vec<u32> = lane.spans().iter().map(|s| s.brick).collect();
+            assert_eq!(bricks, (0..plan as u32).collect::<Vec<_>>());
+            let forward =
+                |s: &cbtop::profiler::recorder::Span| s.start <= s.end && s.end <= s.synced;
+            assert!(lane.spans().iter().all(forward));
+        }
+    }
+}
+
+/// F109: the interface by which a backend records, used as its documentation says.
+#[test]
+fn f109_the_recording_interface() {
+    let mut rec = StepRecorder::new(Clock::calibrated(), 8);
+    rec.prepare(1, 8);
+    rec.set_mode(SyncMode::Immediate);
+    rec.begin_step(StepKind::Prefill, 9, 10);
+    let start = rec.start();
+    let work = Work {
+        elements: 64,
+        bytes: 4096,
+        flops: 8192,
+    };
+    let call = Call {
+        brick: Some(0),
+        barrier: true,
+        ..Call::outside(BrickId::QProj, 0, work)
+    };
+    let end = rec.called(start, call);
+    rec.synced(end);
+    rec.pause();
+    rec.resume();
+    let start = rec.start();
+    rec.worked(start, BrickId::Sample, NO_LAYER, Work::default());
+    let record = rec.end_step();
+    assert_eq!((record.events().len(), record.bytes()), (2, 4096));
+    assert_eq!((record.kind, record.tokens), (StepKind::Prefill, 10));
+    let mut stats = Aggregate::new(1);
+    stats.add_step(record);
+    assert!(stats.rows(StepKind::Prefill).len() >= 4);
+}
+
+/// F145: whatever watches an engine is told of the same calls, in the same order.
+#[test]
+fn f145_any_observer_sees_the_same_calls() {
+    #[derive(Default)]
+    struct Calls(Vec<(BrickId, Option<u32>)>);
+    impl Observer for Calls {
+        type Lane = ();
+        type Ticks = ();
+        fn prepare(&mut self, _: usize, _: usize) {}
+        fn sync_mode(&self) -> SyncMode {
+            SyncMode::Deferred
+        }
+        fn clock(&self) {}
+        fn take_lanes(&mut self) -> Vec<()> {
+            Vec::new()
+        }
+        fn put_lanes(&mut self, _: Vec<()>) {}
+        fn begin_step(&mut self, _: StepKind, _: u32, _: u32) {
+            self.0.clear();
+        }
+        fn start(&self) -> u64 {
+            0
+        }
+        fn worked(&mut self, _: u64, call: Call) -> u64 {
+            self.0.push((call.id, call.brick));
+            0
+        }
+        fn synced(&mut self, _: u64) -> u64 {
+            0
+        }
+        fn pause(&mut self) {}
+        fn resume(&mut self) {}
+        fn end_step(&mut self) {}
+    }
+    let loaded = common::fixture(FIXTURES[0]);
+    let mut engine =
+        Engine::new(Arc::clone(&loaded.model), config(2), Calls::default()).expect("runs");
+    engine.decode(1).expect("runs");
+    let trace = traced(&loaded.model, 2, SyncMode::Deferred);
+    let recorded: Vec<_> = trace.events.iter().map(|e| (e.id, e.brick)).collect();
+    assert_eq!(engine.observer().0, recorded);
 }

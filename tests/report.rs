@@ -82,6 +82,25 @@ fn real_reports_are_as_the_schema_says_and_come_back_equal() {
     });
 }
 
+/// F110: every row says its category, and the whole is as the published schema says (see above).
+#[test]
+fn f110_the_report_has_categories() {
+    let schema: Value = serde_json::to_value(Report::schema()).expect("JSON");
+    assert!(schema.to_string().contains("\"category\""));
+    for_each_run(|name, snapshot| {
+        let report = serde_json::to_value(Report::new(snapshot)).expect("JSON");
+        for rows in ["bricks", "prefill_bricks"] {
+            let rows = report["snapshot"][rows].as_array().expect("rows");
+            assert!(!rows.is_empty(), "{name}");
+            for row in rows {
+                let category = row["category"].as_str().expect("a category");
+                let known = ["norm", "attention", "ffn", "head", "overhead"];
+                assert!(known.contains(&category), "{name}: {category}");
+            }
+        }
+    });
+}
+
 #[test]
 fn times_and_shares_add_up() {
     for_each_run(|name, s| {
