@@ -8,7 +8,7 @@ use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
-use cbtop::session::snapshot::{Peak, PeakKind, RunState, Snapshot};
+use cbtop::session::snapshot::{RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::tui;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -74,7 +74,6 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     let demo = args.model.is_none();
     let mut clock = Clock::calibrated();
     let bandwidth;
-    let peaks;
     if args.deterministic {
         clock = Clock::modelled();
         (config.kernels, config.threads) = (KernelSet::Scalar, 1);
@@ -82,10 +81,8 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
             threads: 1,
             gbps: MODELLED_GBPS,
         }];
-        peaks = modelled_peaks();
     } else {
         bandwidth = probe::read_bandwidth(&probe_counts(config.threads));
-        peaks = probe::peaks(&bandwidth, config.kernels, config.threads);
     }
     let pace = args
         .pace
@@ -95,6 +92,11 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         // Between two paced tokens threads sleep, and waking one takes longer than a token of the demo.
         config.threads = 1;
     }
+    let peaks = if args.deterministic {
+        probe::memory_peaks(&bandwidth, config.threads)
+    } else {
+        probe::peaks(&bandwidth, config.kernels, config.threads)
+    };
     let prompt = args
         .prompt
         .clone()
@@ -113,17 +115,6 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         peaks,
         bandwidth,
     })
-}
-
-/// The modelled machine moves bytes and nothing else: arithmetic is free in it.
-fn modelled_peaks() -> Vec<Peak> {
-    vec![Peak {
-        kind: PeakKind::Memory,
-        isa: String::new(),
-        threads: 1,
-        value: MODELLED_GBPS,
-        in_use: true,
-    }]
 }
 
 /// Thread counts whose bandwidth the rules compare: the one in use, one, and every CPU.

@@ -56,6 +56,10 @@ impl Profile {
     /// A step has ended.
     pub fn add(&mut self, recorder: &StepRecorder) {
         let record = recorder.last();
+        if record.sampled {
+            self.interrupt();
+            return;
+        }
         self.stats.add_step(record);
         if record.kind == StepKind::Decode {
             if let Some(began) = self.accounts.began.take() {

@@ -103,9 +103,10 @@ impl Session {
     /// The present moment. Allocates; call it when something is to be shown, not for every token.
     pub fn snapshot(&mut self) -> Snapshot {
         self.seq += 1;
-        let (since, watch) = (self.began.elapsed(), &mut self.profile.watch);
+        let now = self.now();
+        let watch = &mut self.profile.watch;
         timed(&mut self.host, self.measured, "group tokens", || {
-            watch.cluster(since)
+            watch.cluster(now)
         });
         let bricks = self.profile.stats.rows(StepKind::Decode);
         let roof = self.roof();
@@ -144,6 +145,15 @@ impl Session {
         };
         snapshot.recommendations = self.advise(&snapshot);
         snapshot
+    }
+
+    /// Time since some fixed moment, modelled where times are: then the same run gives the same figures.
+    fn now(&self) -> Duration {
+        if self.measured {
+            return self.began.elapsed();
+        }
+        let us = self.engine.observer().last().begin_us();
+        Duration::try_from_secs_f64(us * 1e-6).unwrap_or_default()
     }
 
     /// The last step that ended, with the slack of every share, and when it began, microseconds from a moment that stays.

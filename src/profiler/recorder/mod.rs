@@ -29,8 +29,8 @@ use crate::profiler::counters::BrickSampler;
 use crate::profiler::figures::{BrickCounters, StepTrace};
 use lane::Cores;
 
-/// Counters are read by brick in one of so many decode steps: a reading is a system call.
-const SAMPLE_EVERY: u64 = 16;
+/// Counters are read by brick in one of so many decode steps: a reading is a system call, some 2 us.
+const SAMPLE_EVERY: u64 = 64;
 
 /// One timed call. Times are ticks of the record's clock; `start` counts from the start of the step, pauses left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub struct StepRecord {
     pub join: u64,
     /// Wall time that none of these accounts for, ticks; never negative.
     pub unattributed: u64,
+    /// Whether counters were read at its boundaries: its times are then not those of other steps.
+    pub sampled: bool,
     /// Calls that did not fit into the memory set aside; their time is in `unattributed`.
     pub dropped: u64,
     clock: Clock,
@@ -166,6 +168,7 @@ impl StepRecorder {
             launch: 0,
             join: 0,
             unattributed: 0,
+            sampled: false,
             dropped: 0,
             clock,
             begin: 0,
@@ -262,12 +265,14 @@ impl StepRecorder {
         }
         self.decode_steps += u64::from(kind == StepKind::Decode);
         self.sampling = false;
+        self.record.sampled = false;
         if let Some(sampler) = self.sampler.as_mut().filter(|_| {
             kind == StepKind::Decode
                 && self.enabled
                 && self.decode_steps.is_multiple_of(SAMPLE_EVERY)
         }) {
             self.sampling = true;
+            self.record.sampled = true;
             sampler.start();
         }
         let begin = self.now();
