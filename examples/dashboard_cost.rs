@@ -9,7 +9,7 @@
 //! `tests/measure-dashboard.sh` measures the program itself, paused and running.
 
 use cbtop::engine::sampler::{Sampler, SamplerConfig};
-use cbtop::engine::{Engine, Unobserved};
+use cbtop::engine::{Engine, SyncMode, Unobserved};
 use cbtop::model::brick::BrickId;
 use cbtop::profiler::Clock;
 use cbtop::session::snapshot::{Command, RunState, Snapshot};
@@ -70,6 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         pace: None,
         clock: Clock::calibrated(),
         bandwidth: Vec::new(),
+        peaks: Vec::new(),
+        sync_mode: SyncMode::Deferred,
     };
     println!(
         "{}, {} threads, {window:?} a side",

@@ -72,6 +72,7 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
     counts.sort_unstable();
     counts.dedup();
     let bandwidth = read_bandwidth(&counts);
+    let (kernels, threads) = (config.kernels, config.threads);
     let options = Options {
         config,
         explicit: BTreeSet::new(),
@@ -88,6 +89,8 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
         endless: true,
         pace: None,
         clock: Clock::calibrated(),
+        sync_mode: cbtop::engine::SyncMode::Deferred,
+        peaks: cbtop::profiler::probe::peaks(&bandwidth, kernels, threads),
         bandwidth,
     };
     let mut session = Session::new(loaded, options)?;

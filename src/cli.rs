@@ -2,10 +2,12 @@
 
 use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
-use cbtop::engine::{KvType, Overflow};
+use cbtop::engine::{KvType, Overflow, SyncMode};
 use cbtop::gguf::{LoadMethod, MapAdvice};
+use cbtop::tui::theme::ThemeName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Full-screen terminal profiler for language-model inference.
 #[derive(Debug, Parser)]
@@ -36,6 +38,16 @@ pub enum Command {
     Tokenize(TokenizeArgs),
     /// Generate plain text.
     Run(RunArgs),
+    /// Measure what profiling costs, in every mode, against the same engine unwatched.
+    Overhead(OverheadArgs),
+    /// Print the configuration in effect, to start one's own from.
+    Config(LookArgs),
+    /// The dashboard, with all that it shows saved to a file as it runs.
+    Record(RecordArgs),
+    /// The dashboard on a recording: play it, move within it.
+    Replay(ReplayArgs),
+    /// Compare two runs brick by brick.
+    Diff(DiffArgs),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.
@@ -115,6 +127,17 @@ pub struct SamplerArgs {
     pub seed: u64,
 }
 
+/// Colours and configuration of everything that draws the dashboard.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LookArgs {
+    /// Colours: dark, light, colour-blind or none [default: dark; none with NO_COLOR].
+    #[arg(long, value_name = "NAME")]
+    pub theme: Option<ThemeName>,
+    /// Configuration file [default: $CBTOP_CONFIG, or config.toml in $XDG_CONFIG_HOME/cbtop or ~/.config/cbtop].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
 /// The dashboard and its headless form.
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
@@ -142,15 +165,25 @@ pub struct DashboardArgs {
     /// Draw with ASCII only [default: by the locale].
     #[arg(long)]
     pub ascii: bool,
+    /// Colours and configuration.
+    #[command(flatten)]
+    pub look: LookArgs,
     /// Run without a terminal, print one frame or report, exit.
     #[arg(long)]
     pub headless: bool,
     /// What --headless prints.
     #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
     pub format: Format,
+    /// Write to this file instead of standard output, whole or not at all; compressed where its name ends in .gz.
+    #[arg(long, value_name = "FILE", requires = "headless")]
+    pub out: Option<PathBuf>,
     /// Size of the headless frame, columns x rows.
     #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
     pub size: (u16, u16),
+    /// How far threads are kept in step for the profiler: immediate (all wait after every brick), per-layer, deferred (no
+    /// waiting is added) or none (only whole steps are timed).
+    #[arg(long, value_name = "MODE", default_value = "deferred")]
+    pub sync_mode: SyncMode,
     /// Modelled instead of measured time, scalar kernels, one thread: the same bytes on every machine.
     #[arg(long, requires = "headless")]
     pub deterministic: bool,
@@ -169,6 +202,16 @@ pub enum Format {
     Text,
     /// The report (docs/src/report.schema.json).
     Json,
+    /// A trace of every step for Perfetto and chrome://tracing: layers, bricks, kernels, threads, counters.
+    Chrome,
+    /// The execution graph of the last step, for graphviz.
+    Dot,
+    /// The execution tree of the last step, and its critical path.
+    Tree,
+    /// The execution graph as JSON in compressed sparse rows.
+    Csr,
+    /// The execution graph as JSON, nodes and edges.
+    Graph,
 }
 
 /// `cbtop inspect`.
@@ -264,6 +307,110 @@ pub struct RunArgs {
     /// Sampling.
     #[command(flatten)]
     pub sampler: SamplerArgs,
+}
+
+/// `cbtop overhead`.
+#[derive(Debug, Args)]
+pub struct OverheadArgs {
+    /// GGUF file [default: the embedded demo].
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Rounds; each runs every mode and the unwatched engine.
+    #[arg(short, long, value_name = "N", default_value_t = 40)]
+    pub rounds: usize,
+    /// Tokens decoded in each mode of a round.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
+    pub tokens: usize,
+    /// What to print.
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = OverheadFormat::Md)]
+    pub format: OverheadFormat,
+    /// Knobs of the engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// Output of `cbtop overhead`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OverheadFormat {
+    /// A Markdown table.
+    Md,
+    /// JSON.
+    Json,
+}
+
+/// `cbtop record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// File to write; must not exist.
+    pub file: PathBuf,
+    /// Replace the file if it is a recording.
+    #[arg(long)]
+    pub force: bool,
+    /// As without `record`.
+    #[command(flatten)]
+    pub dashboard: DashboardArgs,
+}
+
+/// `cbtop replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Recording of `cbtop record`.
+    pub file: PathBuf,
+    /// Begin there, paused, seconds from the recording's start [default: 0, playing; headless: the last frame].
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub at: Option<Duration>,
+    /// Draw with ASCII only [default: by the locale].
+    #[arg(long)]
+    pub ascii: bool,
+    /// Colours and configuration.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Without a terminal: print the frame or report, exit.
+    #[arg(long)]
+    pub headless: bool,
+    /// What --headless prints.
+    #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
+    pub format: Format,
+    /// Size of the headless frame, columns x rows.
+    #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
+    pub size: (u16, u16),
+}
+
+/// `cbtop diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The run to compare with: a JSON report of --headless, or a recording (its last frame).
+    #[arg(value_name = "A")]
+    pub before: PathBuf,
+    /// The run in question, likewise.
+    #[arg(value_name = "B")]
+    pub after: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 if B is slower than A by more than this, beyond chance: the step as a whole, or any brick that takes
+    /// more than 1% of it.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub fail_above: Option<f64>,
+}
+
+fn parse_seconds(s: &str) -> Result<Duration, String> {
+    s.parse()
+        .ok()
+        .and_then(|v: f64| Duration::try_from_secs_f64(v).ok())
+        .ok_or_else(|| format!("'{s}' is no time; give seconds, for example 12.5"))
+}
+
+/// A share of 1.
+fn parse_percent(s: &str) -> Result<f64, String> {
+    s.strip_suffix('%')
+        .unwrap_or(s)
+        .trim()
+        .parse()
+        .ok()
+        .filter(|v| (0.0..=10_000.0).contains(v))
+        .map(|v: f64| v / 100.0)
+        .ok_or_else(|| format!("'{s}' is no percentage; give 0% to 10000%, for example 5%"))
 }
 
 fn parse_size(s: &str) -> Result<(u16, u16), String> {

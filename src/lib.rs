@@ -10,6 +10,7 @@
 //! - [`profiler`]: clocks, per-brick statistics, critical path, memory and fault counters
 //! - [`tuner`]: rules that say what to change
 //! - [`session`]: ties the rooms together behind channels; no terminal code
+//! - [`recording`]: a session saved as it runs, and played again
 //! - [`tui`]: state, update, view
 //! - [`headless`]: the same view drawn to text, and the report as JSON
 #![deny(missing_docs)]
@@ -22,6 +23,7 @@ pub mod headless;
 pub mod model;
 pub mod profiler;
 pub mod quant;
+pub mod recording;
 pub mod session;
 pub mod tokenizer;
 pub mod tui;

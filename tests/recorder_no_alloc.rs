@@ -1,16 +1,26 @@
-//! The token loop's instrumentation allocates nothing: recorder, statistics and rates, measured and modelled.
+//! The token loop's instrumentation allocates nothing: recorder, statistics, rates and the watch for slow
+//! tokens, measured and modelled.
 #![allow(unsafe_code)]
 
-use cbtop::engine::{NO_LAYER, StepKind};
+use cbtop::engine::{NO_LAYER, StepKind, SyncMode};
 use cbtop::model::brick::BrickId;
 use cbtop::model::work::Work;
+use cbtop::profiler::anomalies::{TOKENS, Watch};
+use cbtop::profiler::async_tasks::LoopWatch;
 use cbtop::profiler::clock::Clock;
+use cbtop::profiler::counters::{Kind, ThreadGroups, thread_id};
+use cbtop::profiler::figures::TokenTime;
 use cbtop::profiler::os::FaultCounter;
 use cbtop::profiler::rates::RateMeter;
 use cbtop::profiler::recorder::StepRecorder;
 use cbtop::profiler::stats::Aggregate;
+use cbtop::profiler::throughput::ThroughputDrop;
+use cbtop::profiler::usage::TokenUsage;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 thread_local! {
     /// Of this thread only: the test harness allocates on its own.
@@ -35,6 +45,14 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+fn mode(on: bool) -> SyncMode {
+    if on {
+        SyncMode::Deferred
+    } else {
+        SyncMode::None
+    }
+}
 
 const LAYERS: u16 = 30;
 const IN_LAYER: [BrickId; 3] = [BrickId::QProj, BrickId::Attention, BrickId::DownProj];
@@ -90,7 +108,7 @@ fn a_thousand_steps_allocate_nothing() {
             let faults = FaultCounter::open();
             let before = ALLOCATIONS.with(Cell::get);
             for i in 0..1000 {
-                rec.set_enabled(i % 10 != 9);
+                rec.set_mode(mode(i % 10 != 9));
                 let kind = if i % 4 == 0 {
                     StepKind::Prefill
                 } else {
@@ -113,6 +131,70 @@ fn a_thousand_steps_allocate_nothing() {
     }
 }
 
+#[test]
+fn f146_readings_between_bricks_and_tokens_allocate_nothing() {
+    let clock = Clock::calibrated();
+    let groups = ThreadGroups::open(&[thread_id()]);
+    let mut bricks = groups.brick_sampler(0);
+    let mut drop = ThroughputDrop::default();
+    let watch = LoopWatch::new("loop", clock);
+    let mut source = watch.source("source");
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut poll = || {
+        let whole = pin!(watch.watch(source.watch(std::future::ready(()))));
+        assert!(whole.poll(context).is_ready());
+    };
+    poll();
+    let before = ALLOCATIONS.with(Cell::get);
+    for _ in 0..100 {
+        std::hint::black_box((clock.stamp(), TokenUsage::now()));
+        for kind in [Kind::Hardware, Kind::Software] {
+            std::hint::black_box(groups.sample(0, kind));
+        }
+        // Only with a PMU; the code of a reading is the same as above.
+        if let Some(bricks) = &mut bricks {
+            bricks.start();
+            bricks.boundary(BrickId::QProj);
+            bricks.stop();
+        }
+        drop.add(1.0);
+        poll();
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+}
+
+#[test]
+fn watching_tokens_allocates_nothing_whether_they_are_slow_or_not() {
+    let mut rec = StepRecorder::new(Clock::modelled(), 1000);
+    let mut stats = Aggregate::new(LAYERS.into());
+    let mut rates = RateMeter::new();
+    step(&mut rec, &mut stats, &mut rates, StepKind::Decode);
+    let mut watch = Watch::new(TOKENS);
+    let before = ALLOCATIONS.with(Cell::get);
+    let mut slow = 0;
+    for position in 0..3000 {
+        let mut times = stats.last_decode_ns().map(|ns| ns * 1e-3);
+        if position % 20 == 19 {
+            times[BrickId::QProj as usize] *= 2.0;
+        }
+        let token = TokenTime {
+            position,
+            us: times.iter().map(|us| f64::from(*us)).sum(),
+            minor_faults: Some(0),
+            major_faults: None,
+            preempted: Some(position % 3),
+            migrations: None,
+            slow: false,
+        };
+        slow += u32::from(watch.push(token, &times));
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert_eq!(slow, 149, "all but the one before any is judged");
+    let (tokens, found) = (watch.token_times(), watch.anomalies());
+    assert_eq!((tokens.len(), found.len()), (512, 64));
+    assert!((tokens[0].us - rec.last().wall_us()).abs() < 1e-2 * tokens[0].us);
+}
+
 /// `cargo test --release --test recorder_no_alloc -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement, not a check"]
@@ -123,7 +205,7 @@ fn print_cost_of_a_call() {
         (Clock::calibrated(), false),
     ] {
         let mut rec = StepRecorder::new(clock, 1000);
-        rec.set_enabled(on);
+        rec.set_mode(mode(on));
         let mut stats = Aggregate::new(LAYERS.into());
         let mut rates = RateMeter::new();
         let mut record_ns = Vec::new();

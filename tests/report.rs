@@ -2,6 +2,7 @@
 
 mod common;
 
+use cbtop::engine::SyncMode;
 use cbtop::engine::sampler::SamplerConfig;
 use cbtop::headless::Report;
 use cbtop::headless::report::SCHEMA_VERSION;
@@ -316,6 +317,8 @@ fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
         endless: false,
         pace: None,
         clock,
+        sync_mode: SyncMode::Deferred,
+        peaks: Vec::new(),
         bandwidth: vec![Bandwidth {
             threads: 1,
             gbps: 10.0,

@@ -1,6 +1,6 @@
 //! The dashboard, and its headless form: one frame or one report.
 
-use super::setup;
+use super::{config, export, setup};
 use crate::cli::{DashboardArgs, Format};
 use anyhow::{Context, bail};
 use cbtop::engine::config::cpus;
@@ -8,10 +8,10 @@ use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
-use cbtop::session::snapshot::{RunState, Snapshot};
+use cbtop::session::snapshot::{Peak, PeakKind, RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::tui;
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// What the demo model continues: the start of one of the facts it knows.
@@ -27,24 +27,46 @@ const MODELLED_GBPS: f64 = 10.0;
 
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
+    check_terminal(args.headless)?;
+    // Before the model is loaded: a wrong line in it is told at once.
+    let look = look(args)?;
+    let session = session(args)?;
+    if args.headless {
+        return headless(args, session, &look);
+    }
+    let handle = session::spawn(session).context("starting the session's thread")?;
+    tui::run(handle, &look)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to open a dashboard where there is no terminal.
+pub fn check_terminal(headless: bool) -> anyhow::Result<()> {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if !args.headless && !terminal {
+    if !headless && !terminal {
         bail!(
             "the dashboard needs a terminal for input and output; use --headless for one frame or a report"
         );
     }
+    Ok(())
+}
+
+/// The session that `args` ask for, ready to run.
+pub fn session(args: &DashboardArgs) -> anyhow::Result<Session> {
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let options = options(args, &loaded)?;
-    let session = Session::new(loaded, options)?;
-    if args.headless {
-        return headless(args, session);
-    }
-    let mut tui_options = tui::Options::from_env();
-    tui_options.recommend = args.recommend;
-    tui_options.ascii |= args.ascii;
-    let handle = session::spawn(session).context("starting the session's thread")?;
-    tui::run(handle, &tui_options)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Session::new(loaded, options)?)
+}
+
+/// How to draw. With modelled time only what the command line says counts: the same bytes everywhere.
+pub fn look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
+    let mut options = if args.deterministic {
+        config::fixed(&args.look)?
+    } else {
+        config::options(&args.look)?
+    };
+    options.recommend |= args.recommend;
+    options.ascii |= args.ascii;
+    Ok(options)
 }
 
 fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
@@ -52,6 +74,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     let demo = args.model.is_none();
     let mut clock = Clock::calibrated();
     let bandwidth;
+    let peaks;
     if args.deterministic {
         clock = Clock::modelled();
         (config.kernels, config.threads) = (KernelSet::Scalar, 1);
@@ -59,8 +82,10 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
             threads: 1,
             gbps: MODELLED_GBPS,
         }];
+        peaks = modelled_peaks();
     } else {
         bandwidth = probe::read_bandwidth(&probe_counts(config.threads));
+        peaks = probe::peaks(&bandwidth, config.kernels, config.threads);
     }
     let pace = args
         .pace
@@ -84,8 +109,21 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         endless: args.endless || (demo && !args.headless),
         pace,
         clock,
+        sync_mode: args.sync_mode,
+        peaks,
         bandwidth,
     })
+}
+
+/// The modelled machine moves bytes and nothing else: arithmetic is free in it.
+fn modelled_peaks() -> Vec<Peak> {
+    vec![Peak {
+        kind: PeakKind::Memory,
+        isa: String::new(),
+        threads: 1,
+        value: MODELLED_GBPS,
+        in_use: true,
+    }]
 }
 
 /// Thread counts whose bandwidth the rules compare: the one in use, one, and every CPU.
@@ -96,35 +134,58 @@ fn probe_counts(threads: usize) -> Vec<usize> {
     counts
 }
 
-fn headless(args: &DashboardArgs, mut session: Session) -> anyhow::Result<ExitCode> {
+fn headless(
+    args: &DashboardArgs,
+    mut session: Session,
+    look: &tui::Options,
+) -> anyhow::Result<ExitCode> {
+    match &args.out {
+        Some(path) => export::to_file(path, |out| run_and_print(args, &mut session, look, out))?,
+        None => {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            run_and_print(args, &mut session, look, &mut out)?;
+            out.flush()?;
+        }
+    }
+    finished(&session.state())
+}
+
+fn run_and_print(
+    args: &DashboardArgs,
+    session: &mut Session,
+    look: &tui::Options,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if args.format == Format::Chrome {
+        return export::chrome(session, out);
+    }
     while !session.is_over() {
         session.tick();
     }
-    let snapshot = session.snapshot();
-    let mut out = std::io::stdout().lock();
-    match args.format {
-        Format::Text => {
-            let (width, height) = args.size;
-            // The same bytes everywhere: then the locale has no say.
-            let mut options = if args.deterministic {
-                tui::Options::default()
-            } else {
-                tui::Options::from_env()
-            };
-            options.recommend = args.recommend;
-            options.ascii |= args.ascii;
-            out.write_all(headless::text::render(&snapshot, width, height, &options).as_bytes())?;
-        }
-        Format::Json => {
-            Report::new(&snapshot).write(&mut out)?;
-        }
-    }
-    out.flush()?;
-    finished(&snapshot)
+    print(out, &session.snapshot(), args.format, args.size, look)
 }
 
-fn finished(snapshot: &Snapshot) -> anyhow::Result<ExitCode> {
-    if let RunState::Failed { error } = &snapshot.state {
+/// Prints a moment of a session: a frame, a report, or its last step.
+pub fn print(
+    out: &mut dyn Write,
+    snapshot: &Snapshot,
+    format: Format,
+    (width, height): (u16, u16),
+    look: &tui::Options,
+) -> anyhow::Result<()> {
+    match format {
+        Format::Text => {
+            out.write_all(headless::text::render(snapshot, width, height, look).as_bytes())?;
+        }
+        Format::Json => Report::new(snapshot).write(out)?,
+        _ => export::last_step(snapshot, format, out)?,
+    }
+    Ok(())
+}
+
+/// Success, unless the run failed.
+pub fn finished(state: &RunState) -> anyhow::Result<ExitCode> {
+    if let RunState::Failed { error } = state {
         bail!("{error}");
     }
     Ok(ExitCode::SUCCESS)

@@ -1,9 +1,15 @@
 //! What each command does: reads its arguments, calls the library, prints.
 
 pub mod bench;
+mod config;
 mod dashboard;
+mod diff;
 mod eval;
+mod export;
 mod inspect;
+mod overhead;
+mod record;
+mod replay;
 mod run;
 mod setup;
 mod tokenize;
@@ -24,6 +30,11 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Eval(args) => eval::run(&args, &mut out),
         Command::Tokenize(args) => tokenize::run(&args, &mut out),
         Command::Run(args) => run::run(&args, &mut out),
+        Command::Overhead(args) => overhead::run(&args, &mut out),
+        Command::Config(args) => config::run(&args, &mut out),
+        Command::Record(args) => record::run(&args, &mut out),
+        Command::Replay(args) => replay::run(&args, &mut out),
+        Command::Diff(args) => diff::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

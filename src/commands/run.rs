@@ -3,6 +3,7 @@
 use super::setup;
 use crate::cli::RunArgs;
 use anyhow::bail;
+use cbtop::engine::SyncMode;
 use cbtop::profiler::Clock;
 use cbtop::session::snapshot::RunState;
 use cbtop::session::snapshot::Snapshot;
@@ -29,6 +30,8 @@ pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             pace: None,
             clock: Clock::calibrated(),
             bandwidth: Vec::new(),
+            peaks: Vec::new(),
+            sync_mode: SyncMode::Deferred,
         },
     )?;
     let mut first_token = None;

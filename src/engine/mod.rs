@@ -14,6 +14,6 @@ mod together;
 
 pub use config::{Config, KvType, Overflow};
 pub use error::EngineError;
-pub use observe::{NO_LAYER, Observer, StepKind, Unobserved};
+pub use observe::{Call, Done, Lane, NO_LAYER, Observer, StepKind, SyncMode, Ticks, Unobserved};
 pub use sequences::{CacheState, SlotInfo};
 pub use step::{Choice, Engine, Logits, Progress, Reuse};

@@ -3,11 +3,12 @@
 use super::batch::Token;
 use super::config::Overflow;
 use super::cpu::exec::{Executor, Place, StepInput};
+use super::cpu::kernel_use::KernelUse;
 use super::cpu::kv::bytes_per_token;
 use super::cpu::pool::Pool;
 use super::sampler::Sampler;
 use super::sequences::{CacheState, Sequences, SlotInfo};
-use super::{Config, EngineError, NO_LAYER, Observer, StepKind};
+use super::{Call, Config, EngineError, NO_LAYER, Observer, StepKind};
 use crate::model::Model;
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
@@ -86,7 +87,7 @@ impl<O: Observer> Engine<O> {
     ///
     /// # Errors
     /// A knob out of range, too little memory, threads refused.
-    pub fn new(model: Arc<Model>, config: Config, observer: O) -> Result<Self, EngineError> {
+    pub fn new(model: Arc<Model>, config: Config, mut observer: O) -> Result<Self, EngineError> {
         config.check()?;
         if let Some(max) = model.max_context()
             && (config.n_ctx > max || config.overflow == Overflow::Ring)
@@ -98,6 +99,7 @@ impl<O: Observer> Engine<O> {
             )));
         }
         let exec = Executor::new(&model, &config)?;
+        observer.prepare(config.threads, model.plan.bricks.len());
         let pool = Pool::new(config.threads, config.spin(), config.pin).map_err(|e| {
             EngineError::Threads {
                 threads: config.threads,
@@ -192,6 +194,16 @@ impl<O: Observer> Engine<O> {
     /// What watches the steps.
     pub fn observer(&self) -> &O {
         &self.observer
+    }
+
+    /// What watches the steps, to be changed between two of them.
+    pub fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
+    /// The kernel of every brick of the plan.
+    pub fn kernels(&self) -> Vec<KernelUse> {
+        self.exec.kernel_uses(&self.model)
     }
 
     /// Whether a step has begun and not all its bricks have run.
@@ -366,7 +378,8 @@ impl<O: Observer> Engine<O> {
             bytes: 4 * n,
             flops: 0,
         };
-        self.observer.worked(start, BrickId::Sample, NO_LAYER, work);
+        let call = Call::outside(BrickId::Sample, NO_LAYER, work);
+        self.observer.worked(start, call);
         choice
     }
 

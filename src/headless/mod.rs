@@ -1,5 +1,6 @@
 //! The dashboard without a terminal: the same view drawn to text, and the report as JSON.
 
+pub mod diff;
 pub mod report;
 pub mod text;
 

@@ -1,5 +1,6 @@
 //! The JSON report: a versioned envelope around the snapshot that the dashboard shows.
 
+use crate::session::GENERATOR;
 use crate::session::snapshot::Snapshot;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ impl Report {
     pub fn new(snapshot: &Snapshot) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
-            generator: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into(),
+            generator: GENERATOR.into(),
             snapshot: snapshot.clone(),
         }
     }
@@ -33,7 +34,7 @@ impl Report {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut *out, self)?;
         writeln!(out)
     }

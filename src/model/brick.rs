@@ -76,6 +76,12 @@ bricks! {
     KvWrite, "KvWrite", Attention;
     /// Scores, softmax and weighted sum of values.
     Attention, "Attention", Attention;
+    /// Part of attention: queries times keys. Timed inside its brick, never a call of its own.
+    AttentionScore, "score", Attention;
+    /// Part of attention: softmax of the scores.
+    AttentionSoftmax, "softmax", Attention;
+    /// Part of attention: weighted sum of values.
+    AttentionOutput, "weigh values", Attention;
     /// Attention output projection.
     OProj, "OProj", Attention;
     /// Norm after attention (Gemma 2 and 3, OLMo 2).
@@ -118,6 +124,10 @@ bricks! {
     LmHead, "LmHead", Head;
     /// Choosing the next token.
     Sample, "Sample", Head;
+    /// From the begin of a step to its first brick: waking the other threads.
+    Launch, "launch", Overhead;
+    /// From the last brick of the plan to sampling: the other threads come to their end.
+    Join, "join", Overhead;
     /// Waiting for other threads at barriers.
     Sync, "sync", Overhead;
     /// Time of a step that no brick accounts for.

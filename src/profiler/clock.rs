@@ -24,9 +24,21 @@ pub struct Clock {
 #[derive(Debug, Clone, Copy)]
 enum Source {
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
-    Tsc,
+    Tsc {
+        /// RDTSCP is there and the system keeps the core's number in TSC_AUX.
+        tells_core: bool,
+    },
     Instant(Instant),
     Modelled,
+}
+
+/// A moment and where it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// As [`Clock::now`].
+    pub ticks: u64,
+    /// The core (logical CPU) that read the clock, in the same instruction; `None` where the processor does not tell.
+    pub core: Option<u32>,
 }
 
 impl Clock {
@@ -59,12 +71,30 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> u64 {
         match self.source {
-            Source::Tsc => tsc(),
+            Source::Tsc { .. } => tsc(),
             Source::Instant(origin) => {
                 u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
             }
             Source::Modelled => 0,
         }
+    }
+
+    /// The time, once everything before has been executed, and the core it was read on. It costs more than [`Self::now`]: RDTSCP
+    /// waits for the instructions before it. Bricks are stamped with `now`; this tells when a thread has moved between two.
+    #[inline]
+    pub fn stamp(&self) -> Stamp {
+        match self.source {
+            Source::Tsc { tells_core: true } => tsc_and_core(),
+            _ => Stamp {
+                ticks: self.now(),
+                core: None,
+            },
+        }
+    }
+
+    /// Ticks of the time-stamp counter in a microsecond, which is its frequency in MHz; `None` for another clock.
+    pub fn tsc_mhz(&self) -> Option<f64> {
+        matches!(self.source, Source::Tsc { .. }).then(|| 1e3 / self.ns_per_tick)
     }
 
     /// Length of `ticks` in nanoseconds.
@@ -79,6 +109,28 @@ impl Clock {
         self.ns(ticks) * 1e-3
     }
 
+    /// What one stamp costs, nanoseconds: the median of short series; `None` for modelled time. About 50 us.
+    pub fn stamp_cost_ns(&self) -> Option<f64> {
+        const STAMPS: u32 = 64;
+        if self.is_modelled() {
+            return None;
+        }
+        let mut series: [f64; 15] = std::array::from_fn(|_| {
+            let began = self.now();
+            for _ in 0..STAMPS {
+                std::hint::black_box(self.stamp());
+            }
+            self.ns(self.now().saturating_sub(began)) / f64::from(STAMPS)
+        });
+        series.sort_by(f64::total_cmp);
+        Some(series[series.len() / 2])
+    }
+
+    /// Cycles of the time-stamp counter in `ns` nanoseconds; `None` with another clock.
+    pub fn cycles(&self, ns: f64) -> Option<f64> {
+        matches!(self.source, Source::Tsc { .. }).then(|| ns / self.ns_per_tick)
+    }
+
     /// Whether times come from the cost model instead of a measurement.
     #[inline]
     pub fn is_modelled(&self) -> bool {
@@ -88,7 +140,7 @@ impl Clock {
     /// For reports: `tsc`, `instant` or `modelled`.
     pub fn name(&self) -> &'static str {
         match self.source {
-            Source::Tsc => "tsc",
+            Source::Tsc { .. } => "tsc",
             Source::Instant(_) => "instant",
             Source::Modelled => "modelled",
         }
@@ -117,6 +169,57 @@ fn tsc() -> u64 {
     0
 }
 
+/// Bits of TSC_AUX that hold the CPU's number on Linux; the node is above (arch/x86/include/asm/segment.h).
+#[cfg(target_arch = "x86_64")]
+const CPU_OF_AUX: u32 = 0xfff;
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn tsc_and_core() -> Stamp {
+    let mut aux = 0;
+    // SAFETY: only called where CPUID shows RDTSCP (`tells_core`); it writes to `aux` and to no other memory. A system that
+    // forbids it to user code would have ended the process in `calibrate_tsc`.
+    let ticks = unsafe { core::arch::x86_64::__rdtscp(&mut aux) };
+    Stamp {
+        ticks,
+        core: Some(aux & CPU_OF_AUX),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tsc_and_core() -> Stamp {
+    Stamp {
+        ticks: 0,
+        core: None,
+    }
+}
+
+/// Whether RDTSCP is there and its TSC_AUX is known to hold the core: Linux writes it at boot, for `getcpu` without a system
+/// call; what other systems put there is not documented. A machine with more CPUs than the field holds could not tell them apart.
+#[cfg(target_arch = "x86_64")]
+fn tells_core() -> bool {
+    let linux = cfg!(any(target_os = "linux", target_os = "android"));
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    linux
+        && cpus <= CPU_OF_AUX as usize
+        && raw_cpuid::CpuId::new()
+            .get_extended_processor_and_feature_identifiers()
+            .is_some_and(|i| i.has_rdtscp())
+}
+
+/// The system's id of the calling thread; `None` where the system is not Linux.
+pub fn os_thread_id() -> Option<i32> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: takes nothing and cannot fail (gettid(2)).
+        Some(unsafe { libc::gettid() })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        None
+    }
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 fn calibrate_tsc() -> Option<Clock> {
     None
@@ -143,7 +246,9 @@ fn calibrate_tsc() -> Option<Clock> {
         return None;
     }
     Some(Clock {
-        source: Source::Tsc,
+        source: Source::Tsc {
+            tells_core: tells_core(),
+        },
         ns_per_tick: ns_per_tick(a, c)?,
     })
 }
@@ -194,6 +299,83 @@ mod tests {
                 clock.ns(b - a)
             );
         }
+    }
+
+    #[test]
+    fn f151_f201_stamps_of_one_thread_never_run_backward() {
+        for clock in [Clock::calibrated(), Clock::instant(), Clock::modelled()] {
+            let mut before = 0;
+            for i in 0..20_000 {
+                // The two instructions read one counter, so they may be mixed.
+                let now = if i % 2 == 0 {
+                    clock.now()
+                } else {
+                    clock.stamp().ticks
+                };
+                assert!(now >= before, "{}: {before} then {now}", clock.name());
+                before = now;
+            }
+        }
+    }
+
+    #[test]
+    fn f150_a_stamp_names_the_core_of_a_bound_thread() {
+        let clock = Clock::calibrated();
+        let Some(cores) = core_affinity::get_core_ids() else {
+            return println!("not measurable here: the cores of this process are not shown");
+        };
+        if clock.stamp().core.is_none() {
+            return println!("not measurable here: no RDTSCP, or another system than Linux");
+        }
+        for core in cores {
+            let bound = move || core_affinity::set_for_current(core).then(|| clock.stamp().core);
+            let seen = std::thread::spawn(bound)
+                .join()
+                .expect("binding cannot panic");
+            let Some(seen) = seen else { continue };
+            assert_eq!(seen, u32::try_from(core.id).ok());
+        }
+        assert_eq!(Clock::instant().stamp().core, None);
+        assert_eq!(
+            Clock::modelled().stamp(),
+            Stamp {
+                ticks: 0,
+                core: None
+            }
+        );
+    }
+
+    #[test]
+    fn the_counters_frequency_is_that_of_its_ticks() {
+        let clock = Clock::calibrated();
+        let per_tick = clock.tsc_mhz().map(|mhz| clock.ns(1) * mhz);
+        assert!(per_tick.is_none_or(|x| (x - 1e3).abs() < 1e-6));
+        assert_eq!(Clock::instant().tsc_mhz(), None);
+    }
+
+    /// `cargo test --release --lib f150_ -- --ignored --nocapture` prints what reading the clocks costs here.
+    #[test]
+    #[ignore = "a measurement, not a check"]
+    fn f150_f201_cost_of_a_stamp() {
+        let clock = Clock::calibrated();
+        let cost = |name: &str, read: &dyn Fn() -> u64| {
+            let best = (0..20)
+                .map(|_| {
+                    let start = Instant::now();
+                    for _ in 0..100_000 {
+                        std::hint::black_box(read());
+                    }
+                    start.elapsed().as_secs_f64() * 1e9 / 1e5
+                })
+                .fold(f64::INFINITY, f64::min);
+            println!("{name}: {best:.1} ns");
+        };
+        println!("clock: {}, {:?} MHz", clock.name(), clock.tsc_mhz());
+        cost("an empty call", &|| 0);
+        cost("Clock::now", &move || clock.now());
+        cost("Clock::stamp", &move || clock.stamp().ticks);
+        let instant = Clock::instant();
+        cost("Instant", &move || instant.now());
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! First form of the critical path. Threads run a step in lockstep, so every brick lies on the path, one after another;
-//! what is worth knowing is how long each is, what limits it and what halving it would bring.
+//! The critical path by brick: how long each is on the longest chain over all threads, what limits it, and what halving it
+//! would bring. [`super::graph`] finds the chain; without threads to see, every brick of thread 0 lies on it.
 
 use crate::model::brick::{BrickId, Category};
 use crate::profiler::figures::{BrickRow, CriticalNode, CriticalPath};
+use crate::profiler::graph::{BrickPath, StepPath};
 
 /// From this share of the roof's bandwidth on a brick counts as limited by memory.
-const MEMORY_SHARE: f64 = 0.6;
+pub const MEMORY_SHARE: f64 = 0.6;
 /// Above this share the bytes cannot have come from memory: the caches serve them, and memory is not the limit.
 pub const CACHED_SHARE: f64 = 1.2;
 /// Calls shorter than this are mostly dispatch and cold caches, unless they move bytes at the roof's speed.
@@ -53,8 +54,10 @@ impl Roof {
 pub enum Bound {
     /// Memory traffic.
     Memory,
-    /// Arithmetic, or caches where the bytes come from there.
+    /// Arithmetic, by elimination: traffic is far below the roof.
     Compute,
+    /// Caches or arithmetic: more bytes a second than memory can give.
+    Cache,
     /// Waiting, dispatch, or time that no brick accounts for.
     Overhead,
     /// Memory or compute; no roof is known to tell.
@@ -67,8 +70,17 @@ impl Bound {
         match self {
             Self::Memory => "memory",
             Self::Compute => "compute",
+            Self::Cache => "cache",
             Self::Overhead => "overhead",
             Self::Unknown => "unknown",
+        }
+    }
+
+    /// As the path counts it: what comes from the caches scales with cores, as arithmetic does.
+    fn on_path(self) -> Self {
+        match self {
+            Self::Cache => Self::Compute,
+            other => other,
         }
     }
 }
@@ -95,31 +107,44 @@ pub fn bound(row: &BrickRow, roof: Roof) -> Bound {
         return Bound::Overhead;
     }
     match roof_share {
-        Some(s) if (MEMORY_SHARE..=CACHED_SHARE).contains(&s) => Bound::Memory,
+        Some(s) if s > CACHED_SHARE => Bound::Cache,
+        Some(s) if s >= MEMORY_SHARE => Bound::Memory,
         // No bytes counted: it is not memory, whatever the roof.
         None if row.bytes_per_step > 0 => Bound::Unknown,
         _ => Bound::Compute,
     }
 }
 
-/// The path of a mean step; `None` without rows or time. `rows` are those of one kind of step and sum to its wall time.
-pub fn critical_path(rows: &[BrickRow], roof: Roof) -> Option<CriticalPath> {
+/// The path of a mean step; `None` without rows or time. `rows` are those of one kind of step and sum to its wall time;
+/// `threads` is the path over all threads of the same steps, where they were seen.
+pub fn critical_path(
+    rows: &[BrickRow],
+    roof: Roof,
+    threads: Option<&StepPath>,
+) -> Option<CriticalPath> {
     let length_us: f64 = rows.iter().map(|r| r.us_per_step).sum();
     if length_us.is_nan() || length_us <= 0.0 {
         return None;
     }
+    let rows = threads.map_or_else(|| rows.to_vec(), |path| on_the_path(rows, path, length_us));
     let mut path: Vec<&BrickRow> = rows.iter().filter(|r| r.us_per_step > 0.0).collect();
     path.sort_by(|a, b| b.us_per_step.total_cmp(&a.us_per_step));
-    let node = |row: &&BrickRow| CriticalNode {
-        id: row.id,
-        us: row.us_per_step,
-        slack_us: 0.0,
-        share: row.us_per_step / length_us,
-        gbps: achieved_gbps(row),
-        intensity: (row.bytes_per_step > 0)
-            .then(|| row.flops_per_step as f64 / row.bytes_per_step as f64),
-        tok_s_if_2x: 1e6 / (length_us - row.us_per_step / 2.0),
-        bound: bound(row, roof).name().to_owned(),
+    let node = |row: &&BrickRow| {
+        let seen = threads.and_then(|path| Some((path, of_brick(path, row.id)?)));
+        let saved = seen.map_or(row.us_per_step / 2.0, |(path, brick)| {
+            path.length_us - brick.length_if_half_us
+        });
+        CriticalNode {
+            id: row.id,
+            us: row.us_per_step,
+            slack_us: seen.map_or(0.0, |(_, brick)| brick.slack_us),
+            share: row.us_per_step / length_us,
+            gbps: achieved_gbps(row),
+            intensity: (row.bytes_per_step > 0)
+                .then(|| row.flops_per_step as f64 / row.bytes_per_step as f64),
+            tok_s_if_2x: 1e6 / (length_us - saved),
+            bound: bound(row, roof).on_path().name().to_owned(),
+        }
     };
     Some(CriticalPath {
         length_us,
@@ -128,12 +153,36 @@ pub fn critical_path(rows: &[BrickRow], roof: Roof) -> Option<CriticalPath> {
     })
 }
 
+fn of_brick(path: &StepPath, id: BrickId) -> Option<&BrickPath> {
+    path.bricks.iter().find(|b| b.id == id)
+}
+
+/// The rows with their time on the path in place of thread 0's. What is left of the step is waiting: that of the thread
+/// which the path goes through.
+fn on_the_path(rows: &[BrickRow], path: &StepPath, length_us: f64) -> Vec<BrickRow> {
+    let mut rows = rows.to_vec();
+    for row in &mut rows {
+        if let Some(brick) = of_brick(path, row.id) {
+            row.us_per_step = brick.path_us;
+        }
+    }
+    let others: f64 = rows
+        .iter()
+        .filter(|r| r.id != BrickId::Sync)
+        .map(|r| r.us_per_step)
+        .sum();
+    if let Some(sync) = rows.iter_mut().find(|r| r.id == BrickId::Sync) {
+        sync.us_per_step = (length_us - others).max(0.0);
+    }
+    rows
+}
+
 /// Time of the path by what limits it: memory, compute, overhead, unknown; as shares that sum to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BoundShares {
     /// Limited by memory.
     pub memory: f64,
-    /// Limited by arithmetic.
+    /// Limited by arithmetic or caches.
     pub compute: f64,
     /// Waiting and dispatch.
     pub overhead: f64,
@@ -151,7 +200,7 @@ pub fn bound_shares(rows: &[BrickRow], roof: Roof) -> Option<BoundShares> {
     for row in rows {
         let share = match bound(row, roof) {
             Bound::Memory => &mut shares.memory,
-            Bound::Compute => &mut shares.compute,
+            Bound::Compute | Bound::Cache => &mut shares.compute,
             Bound::Overhead => &mut shares.overhead,
             Bound::Unknown => &mut shares.unknown,
         };
@@ -164,7 +213,7 @@ pub fn bound_shares(rows: &[BrickRow], roof: Roof) -> Option<BoundShares> {
 fn verdict(path: &[&BrickRow], length_us: f64, roof: Roof) -> String {
     let time = |b: Bound| -> f64 {
         path.iter()
-            .filter(|r| bound(r, roof) == b)
+            .filter(|r| bound(r, roof).on_path() == b)
             .map(|r| r.us_per_step)
             .sum()
     };
@@ -182,7 +231,7 @@ fn verdict(path: &[&BrickRow], length_us: f64, roof: Roof) -> String {
     let group: Vec<&BrickRow> = path
         .iter()
         .copied()
-        .filter(|r| bound(r, roof) == worst)
+        .filter(|r| bound(r, roof).on_path() == worst)
         .collect();
     let us: f64 = group.iter().map(|r| r.us_per_step).sum();
     let bytes: f64 = group.iter().map(|r| r.bytes_per_step as f64).sum();
@@ -296,14 +345,14 @@ pub(crate) mod tests {
 
     #[test]
     fn nothing_to_say_without_time() {
-        assert!(critical_path(&[], Roof::Probed(10.0)).is_none());
-        assert!(critical_path(&[row(BrickId::QProj, 1, 0.0, 1, 1)], Roof::Unknown).is_none());
+        assert!(critical_path(&[], Roof::Probed(10.0), None).is_none());
+        assert!(critical_path(&[row(BrickId::QProj, 1, 0.0, 1, 1)], Roof::Unknown, None).is_none());
         assert!(bound_shares(&[], Roof::Unknown).is_none());
     }
 
     #[test]
     fn bricks_are_ordered_by_time_with_figures() {
-        let path = critical_path(&typical(), Roof::Probed(18.4)).expect("time passed");
+        let path = critical_path(&typical(), Roof::Probed(18.4), None).expect("time passed");
         assert!((path.length_us - 3650.0).abs() < 1e-9);
         let bounds: Vec<_> = path
             .nodes
@@ -335,7 +384,11 @@ pub(crate) mod tests {
 
     #[test]
     fn verdict_names_the_limit_that_holds_most_time() {
-        let say = |rows: &[BrickRow], roof| critical_path(rows, roof).expect("time passed").verdict;
+        let say = |rows: &[BrickRow], roof| {
+            critical_path(rows, roof, None)
+                .expect("time passed")
+                .verdict
+        };
         let q = |us, bytes| row(BrickId::QProj, 1, us, bytes, 2 * bytes);
         let cases = [
             (
@@ -394,7 +447,7 @@ pub(crate) mod tests {
         assert_eq!(at(6_000_000), Bound::Memory);
         assert_eq!(at(5_990_000), Bound::Compute);
         assert_eq!(at(12_000_000), Bound::Memory);
-        assert_eq!(at(12_100_000), Bound::Compute);
+        assert_eq!(at(12_100_000), Bound::Cache);
     }
 
     #[test]
@@ -415,7 +468,7 @@ pub(crate) mod tests {
             BrickId::OProj,
         ]
         .map(|id| row(id, 1, 100.0, 900_000, 1));
-        let path = critical_path(&rows, Roof::Probed(10.0)).expect("time passed");
+        let path = critical_path(&rows, Roof::Probed(10.0), None).expect("time passed");
         assert!(
             path.verdict
                 .starts_with("QProj, UpProj, DownProj and 2 more move 4.5 MB"),

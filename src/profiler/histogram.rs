@@ -45,6 +45,16 @@ impl Histogram {
         self.total = 0;
     }
 
+    /// The occupied buckets, shortest first: lower and upper edge in nanoseconds, and how many durations lie between them,
+    /// the upper edge not included. An octave has 16 buckets. What is longer than 4.9 hours is in the last one.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, f64, u64)> {
+        let occupied = self.counts.iter().enumerate().filter(|(_, n)| **n > 0);
+        occupied.map(|(index, &n)| {
+            let (from, to) = edges(index);
+            (from, to, u64::from(n))
+        })
+    }
+
     /// The duration in nanoseconds at nearest rank `ceil(q * n)`, within 4% between 2^-4 ns and 2^44 ns; `None` when empty.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         if self.total == 0 {
@@ -70,12 +80,21 @@ fn bucket(ns: f64) -> usize {
     }
 }
 
-fn middle(bucket: usize) -> f64 {
-    let Some(above) = bucket.checked_sub(1) else {
-        return 0.0;
-    };
+/// Lower and upper edge of a bucket, nanoseconds.
+fn edges(bucket: usize) -> (f64, f64) {
     let edge = |i: u64| f64::from_bits((FIRST + i) << SHIFT);
-    f64::midpoint(edge(above as u64), edge(above as u64 + 1))
+    match bucket.checked_sub(1) {
+        None => (0.0, edge(0)),
+        Some(above) => (edge(above as u64), edge(above as u64 + 1)),
+    }
+}
+
+/// Zero for the bucket of what cannot be told from it.
+fn middle(bucket: usize) -> f64 {
+    match edges(bucket) {
+        (0.0, _) => 0.0,
+        (from, to) => f64::midpoint(from, to),
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +116,34 @@ mod tests {
         assert_eq!(h.quantile(0.5), None);
     }
 
+    #[test]
+    fn empty_histograms_have_no_buckets() {
+        let mut h = Histogram::default();
+        assert_eq!(h.buckets().count(), 0);
+        h.add(0.0);
+        assert_eq!(h.buckets().collect::<Vec<_>>(), [(0.0, 0.0625, 1)]);
+    }
+
     proptest! {
+        #[test]
+        fn buckets_hold_their_values_and_count_them_all(
+            mut values in prop::collection::vec(prop_oneof![0.0f64..1.0, 1.0f64..1e6, 1e6f64..1e13], 0..200),
+        ) {
+            let mut h = Histogram::default();
+            values.iter().for_each(|v| h.add(*v));
+            values.sort_by(f64::total_cmp);
+            let mut seen = 0;
+            let mut last = 0.0;
+            for (from, to, count) in h.buckets() {
+                prop_assert!(last <= from && from < to && (from == 0.0 || to / from <= 17.0 / 16.0));
+                let held = values[seen..].iter().take_while(|v| **v < to).count();
+                prop_assert_eq!(held as u64, count);
+                prop_assert!(values[seen] >= from);
+                (seen, last) = (seen + held, to);
+            }
+            prop_assert_eq!(seen, values.len());
+        }
+
         #[test]
         fn middle_of_a_values_bucket_is_within_four_percent(exponent in -3.9f64..43.9) {
             let value = exponent.exp2();

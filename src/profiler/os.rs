@@ -1,5 +1,8 @@
 //! What the operating system says: memory, faults, context switches, the CPU. Everything is `None` where it is not shown.
 
+mod parse;
+pub mod system;
+
 use crate::profiler::figures::{MachineInfo, MemoryInfo};
 use procfs::Current;
 use procfs::process::Process;

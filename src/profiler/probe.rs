@@ -1,9 +1,14 @@
-//! Read-bandwidth probe: the attainable roof that a decode step's traffic is judged against.
+//! Probes of what this machine can do: the roofs that a decode step is judged against.
 //!
-//! Threads sum a buffer larger than the last-level cache, each its own part, as a decode step reads weights. The best
-//! of three rounds counts: other work on the machine can only make a round slower.
+//! For read bandwidth, threads sum a buffer larger than the last-level cache, each its own part, as a decode step reads
+//! weights. For arithmetic, they multiply and add in registers with the instructions of a kernel set. The best of three
+//! rounds counts: other work on the machine can only make a round slower.
 
 use super::os;
+use crate::engine::config::cpus;
+use crate::engine::cpu::KernelSet;
+use crate::engine::cpu::peak::{Arithmetic, PeakLoop};
+use crate::profiler::figures::{Peak, PeakKind};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +22,12 @@ const MIN_BUFFER_BYTES: u64 = 16 << 20;
 /// Rounds for a thread count and the time of each: about 60 ms in all.
 const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_millis(20);
+/// The time of each round of arithmetic: about 30 ms in all for a peak.
+const ARITHMETIC_ROUND: Duration = Duration::from_millis(10);
+/// The same for kernel sets that are not in use, whose peaks are there to compare with.
+const BRIEF_ROUND: Duration = Duration::from_millis(4);
+/// Rounds of a loop between two looks at the clock, some 5 to 20 us; no sum overflows in them.
+const BLOCK_ROUNDS: u32 = 4096;
 /// Words read between two looks at the clock: 512 KiB, some 50 us.
 const BLOCK_WORDS: usize = 64 << 10;
 /// More threads than this are a mistake of the caller.
@@ -83,19 +94,32 @@ fn measure(bytes: u64, thread_counts: &[usize]) -> Vec<Bandwidth> {
 
 /// All threads read for [`ROUND`]; GB/s of them together. `None` if a thread could not be started.
 fn round(buffer: &[u64], threads: usize) -> Option<f64> {
+    let parts = buffer.chunks(buffer.len().div_ceil(threads).max(1));
+    together(parts.map(|part| move || read_for(part)).collect())
+}
+
+/// Runs every piece of work on a thread of its own, the first on this one, all let go at once; the sum of what they
+/// return. `None` if a thread could not be started or the sum is not positive.
+fn together<W: FnOnce() -> f64 + Send>(work: Vec<W>) -> Option<f64> {
     let go = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let mut parts = buffer.chunks(buffer.len().div_ceil(threads).max(1));
-        let own = parts.next()?;
-        let start = |part| {
+        let mut work = work.into_iter();
+        let own = work.next()?;
+        let start = |work: W| {
+            let waiting = move || {
+                while !go.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                work()
+            };
             std::thread::Builder::new()
-                .spawn_scoped(scope, move || read_for(part, go))
+                .spawn_scoped(scope, waiting)
                 .ok()
         };
-        let workers: Option<Vec<_>> = parts.map(start).collect();
+        let workers: Option<Vec<_>> = work.map(start).collect();
         // Also when not all could be started: those that were must not wait for ever.
         go.store(true, Ordering::Release);
-        let mut total = read_for(own, go);
+        let mut total = own();
         for worker in workers? {
             total += worker.join().ok()?;
         }
@@ -103,11 +127,8 @@ fn round(buffer: &[u64], threads: usize) -> Option<f64> {
     })
 }
 
-/// Once told to go, sums `part` over and over for [`ROUND`]; GB/s of this thread.
-fn read_for(part: &[u64], go: &AtomicBool) -> f64 {
-    while !go.load(Ordering::Acquire) {
-        std::thread::yield_now();
-    }
+/// Sums `part` over and over for [`ROUND`]; GB/s of this thread.
+fn read_for(part: &[u64]) -> f64 {
     let start = Instant::now();
     let mut words = 0usize;
     for block in part.chunks(BLOCK_WORDS).cycle() {
@@ -118,6 +139,93 @@ fn read_for(part: &[u64], go: &AtomicBool) -> f64 {
         }
     }
     words as f64 * 8.0 / start.elapsed().as_secs_f64() * 1e-9
+}
+
+/// The peaks of this machine, memory first: the bandwidth that [`read_bandwidth`] found, float and int8 arithmetic of
+/// the kernel set `set` on one thread, on `threads` and on every CPU, and of the other kernel sets on one thread. Those
+/// of `set` and `threads` are marked as in use. Takes about 60 ms a thread count and 25 ms a further kernel set.
+pub fn peaks(bandwidth: &[Bandwidth], set: KernelSet, threads: usize) -> Vec<Peak> {
+    let memory = bandwidth.iter().map(|b| Peak {
+        kind: PeakKind::Memory,
+        isa: String::new(),
+        threads: b.threads,
+        value: b.gbps,
+        in_use: false,
+    });
+    let mut peaks: Vec<Peak> = memory.collect();
+    for other in KernelSet::available() {
+        let round = if other == set {
+            ARITHMETIC_ROUND
+        } else {
+            BRIEF_ROUND
+        };
+        add_arithmetic(&mut peaks, other, 1, round);
+    }
+    add_arithmetic(&mut peaks, set, cpus(), ARITHMETIC_ROUND);
+    in_use(&mut peaks, set, threads);
+    peaks
+}
+
+/// Marks the peaks of `set` and `threads` as those in use, and measures their arithmetic where it is not among `peaks`
+/// (60 ms): call it when the configuration of the engine has changed, with its threads at rest.
+pub fn in_use(peaks: &mut Vec<Peak>, set: KernelSet, threads: usize) {
+    add_arithmetic(peaks, set, threads, ARITHMETIC_ROUND);
+    for peak in &mut *peaks {
+        let here = peak.kind == PeakKind::Memory || peak.isa == set.name();
+        peak.in_use = here && usize::try_from(peak.threads).is_ok_and(|t| t == threads);
+    }
+    peaks.sort_by_key(|p| (p.kind as u8, place(&p.isa), p.threads));
+}
+
+/// Kernel sets in their own order, slowest first; memory, which has none, before them.
+fn place(isa: &str) -> Option<usize> {
+    KernelSet::ALL.iter().position(|set| set.name() == isa)
+}
+
+fn add_arithmetic(peaks: &mut Vec<Peak>, set: KernelSet, threads: usize, time: Duration) {
+    let Ok(count) = u32::try_from(threads) else {
+        return;
+    };
+    for (kind, arithmetic) in [
+        (PeakKind::Fp32, Arithmetic::Fp32),
+        (PeakKind::Int8, Arithmetic::Int8),
+    ] {
+        let known = |p: &Peak| p.kind == kind && p.isa == set.name() && p.threads == count;
+        if peaks.iter().any(known) {
+            continue;
+        }
+        let value = PeakLoop::new(set, arithmetic).and_then(|l| best_of(l, threads, time));
+        peaks.extend(value.map(|value| Peak {
+            kind,
+            isa: set.name().into(),
+            threads: count,
+            value,
+            in_use: false,
+        }));
+    }
+}
+
+/// Operations a nanosecond (10^9 a second) of all threads together, the best of [`ROUNDS`].
+fn best_of(l: PeakLoop, threads: usize, time: Duration) -> Option<f64> {
+    if !(1..=MAX_THREADS).contains(&threads) {
+        return None;
+    }
+    let round = || together((0..threads).map(|_| move || compute_for(l, time)).collect());
+    (0..ROUNDS).filter_map(|_| round()).reduce(f64::max)
+}
+
+/// Runs a loop for `time`; operations a nanosecond of this thread.
+fn compute_for(l: PeakLoop, time: Duration) -> f64 {
+    let start = Instant::now();
+    let mut ops = 0u64;
+    loop {
+        black_box(l.run(BLOCK_ROUNDS, 1, 1));
+        ops += l.ops(BLOCK_ROUNDS);
+        let took = start.elapsed();
+        if took >= time {
+            return ops as f64 / took.as_secs_f64() * 1e-9;
+        }
+    }
 }
 
 /// Eight independent sums, which the compiler keeps in vector registers: one alone would wait for each addition.
@@ -173,11 +281,65 @@ mod tests {
         assert!(got.iter().all(|b| b.gbps > 0.0 && b.gbps.is_finite()));
     }
 
+    #[test]
+    fn f143_every_available_kernel_set_has_peaks_of_its_own() {
+        let bandwidth = [Bandwidth {
+            threads: 3,
+            gbps: 12.5,
+        }];
+        let set = KernelSet::best();
+        let mut all = peaks(&bandwidth, set, 3);
+        assert!(all.iter().all(|p| p.value > 0.0 && p.value.is_finite()));
+        assert_eq!((all[0].kind, all[0].value), (PeakKind::Memory, 12.5));
+        for other in KernelSet::available() {
+            let has = |kind, threads| {
+                all.iter()
+                    .any(|p| p.kind == kind && p.isa == other.name() && p.threads == threads)
+            };
+            assert!(has(PeakKind::Fp32, 1), "{other}");
+            assert_eq!(
+                has(PeakKind::Int8, 1),
+                other != KernelSet::Scalar,
+                "{other}"
+            );
+            assert_eq!(has(PeakKind::Fp32, 3), other == set, "{other}");
+        }
+        let used = |all: &[Peak]| -> Vec<(PeakKind, String, u32)> {
+            let used = all.iter().filter(|p| p.in_use);
+            used.map(|p| (p.kind, p.isa.clone(), p.threads)).collect()
+        };
+        assert_eq!(
+            used(&all)[..2],
+            [
+                (PeakKind::Memory, String::new(), 3),
+                (PeakKind::Fp32, set.name().into(), 3)
+            ]
+        );
+        in_use(&mut all, KernelSet::Scalar, 2);
+        assert_eq!(used(&all), [(PeakKind::Fp32, "scalar".into(), 2)]);
+        let (kinds, before) = (all.iter().map(|p| p.kind as u8), all.len());
+        assert!(kinds.is_sorted());
+        in_use(&mut all, KernelSet::Scalar, 2);
+        assert_eq!(all.len(), before);
+    }
+
+    #[test]
+    fn hopeless_thread_counts_have_no_peak() {
+        let l = PeakLoop::new(KernelSet::Scalar, Arithmetic::Fp32).unwrap();
+        for threads in [0, MAX_THREADS + 1] {
+            assert_eq!(best_of(l, threads, Duration::from_millis(1)), None);
+        }
+    }
+
     /// `cargo test --release --lib probe -- --ignored --nocapture` prints this machine's figures.
     #[test]
     #[ignore = "a measurement, not a check"]
     fn print_bandwidth() {
         let start = Instant::now();
-        println!("{:?} in {:?}", read_bandwidth(&[1, 2]), start.elapsed());
+        let bandwidth = read_bandwidth(&[1, cpus()]);
+        println!("{bandwidth:?} in {:?}", start.elapsed());
+        let start = Instant::now();
+        let peaks = peaks(&bandwidth, KernelSet::best(), cpus());
+        println!("{peaks:#?} in {:?}", start.elapsed());
     }
 }

@@ -1,11 +1,14 @@
 //! Per-brick and per-layer statistics over steps. Folding a step in allocates nothing; rows are made on request.
 
+use super::clock::Clock;
+use super::heat::Heat;
 use super::histogram::Histogram;
 use super::recorder::{Event, StepRecord};
+use super::step_times::StepTimes;
 use crate::engine::StepKind;
 use crate::model::brick::{BrickId, Category};
 use crate::model::work::Work;
-use crate::profiler::figures::{BrickRow, LayerRow};
+use crate::profiler::figures::{BrickRow, HeatRow, Latency, LatencyBucket, LayerRow};
 
 /// Count, spread and percentiles of durations in nanoseconds.
 #[derive(Debug, Clone)]
@@ -93,6 +96,27 @@ impl Spread {
             .quantile(q)
             .map(|v| v.clamp(self.min, self.max))
     }
+
+    /// All of it in microseconds, with the occupied buckets of the histogram; allocates.
+    pub fn latency(&self) -> Latency {
+        let us = |ns: Option<f64>| ns.map(|ns| ns * 1e-3);
+        let bucket = |(from, to, count)| LatencyBucket {
+            from_us: from * 1e-3,
+            to_us: to * 1e-3,
+            count,
+        };
+        Latency {
+            count: self.count,
+            mean_us: us(self.mean_ns()),
+            stddev_us: us(self.stddev_ns()),
+            min_us: us(self.min_ns()),
+            p50_us: us(self.quantile_ns(0.50)),
+            p90_us: us(self.quantile_ns(0.90)),
+            p99_us: us(self.quantile_ns(0.99)),
+            max_us: us(self.max_ns()),
+            buckets: self.histogram.buckets().map(bucket).collect(),
+        }
+    }
 }
 
 /// One brick's calls.
@@ -100,18 +124,20 @@ impl Spread {
 struct BrickStats {
     time: Spread,
     work: Work,
+    steps: StepTimes,
 }
 
 impl BrickStats {
     #[inline]
     fn add(&mut self, ns: f64, work: Work) {
         self.time.add(ns);
+        self.steps.add(ns);
         self.work.elements = self.work.elements.saturating_add(work.elements);
         self.work.bytes = self.work.bytes.saturating_add(work.bytes);
         self.work.flops = self.work.flops.saturating_add(work.flops);
     }
 
-    fn row(&self, id: BrickId, steps: u64, all_ns: f64) -> BrickRow {
+    fn row(&self, id: BrickId, steps: u64, all_ns: f64, clock: Option<Clock>) -> BrickRow {
         let us = |ns: Option<f64>| ns.unwrap_or(0.0) * 1e-3;
         let per_step = |sum: u64| (sum as f64 / steps.max(1) as f64).round() as u64;
         let total = self.time.total_ns();
@@ -132,9 +158,11 @@ impl BrickStats {
             bytes_per_step: per_step(self.work.bytes),
             flops_per_step: per_step(self.work.flops),
             share: if all_ns > 0.0 { total / all_ns } else { 0.0 },
-            step_stddev_us: None,
-            history_us: Vec::new(),
-            cycles_per_call: None,
+            step_stddev_us: self.steps.stddev_ns().map(|ns| ns * 1e-3),
+            history_us: self.steps.history_us(),
+            cycles_per_call: clock
+                .zip(self.time.mean_ns())
+                .and_then(|(clock, ns)| clock.cycles(ns)),
         }
     }
 }
@@ -144,29 +172,58 @@ impl BrickStats {
 struct KindStats {
     /// Indexed by `BrickId`.
     bricks: Vec<BrickStats>,
+    /// Scores, softmax and weighted values inside attention, on thread 0.
+    attention: [BrickStats; 3],
     wall: Spread,
+    /// That of the steps.
+    clock: Option<Clock>,
 }
+
+/// The parts of attention, in the order of [`crate::engine::Done::attention`].
+const ATTENTION: [BrickId; 3] = [
+    BrickId::AttentionScore,
+    BrickId::AttentionSoftmax,
+    BrickId::AttentionOutput,
+];
 
 impl KindStats {
     fn new() -> Self {
         Self {
             bricks: vec![BrickStats::default(); BrickId::COUNT],
+            attention: Default::default(),
             wall: Spread::default(),
+            clock: None,
         }
     }
 
     fn add_step(&mut self, step: &StepRecord) {
         let clock = step.clock();
+        self.clock = Some(clock);
         for event in step.events() {
             self.bricks[event.id as usize].add(clock.ns(event.work_ticks), event.work);
             if event.sync_ticks > 0 {
-                self.bricks[BrickId::Sync as usize]
-                    .add(clock.ns(event.sync_ticks), Work::default());
+                self.gap(BrickId::Sync, clock.ns(event.sync_ticks));
+            }
+            if event.id == BrickId::Attention {
+                for (part, ticks) in self.attention.iter_mut().zip(event.done.attention) {
+                    part.add(clock.ns(ticks), Work::default());
+                }
             }
         }
-        self.bricks[BrickId::Unattributed as usize]
-            .add(clock.ns(step.unattributed), Work::default());
+        for (id, ticks) in [(BrickId::Launch, step.launch), (BrickId::Join, step.join)] {
+            if ticks > 0 {
+                self.gap(id, clock.ns(ticks));
+            }
+        }
+        self.gap(BrickId::Unattributed, clock.ns(step.unattributed));
         self.wall.add(clock.ns(step.wall));
+        for brick in self.bricks.iter_mut().chain(&mut self.attention) {
+            brick.steps.end_step();
+        }
+    }
+
+    fn gap(&mut self, id: BrickId, ns: f64) {
+        self.bricks[id as usize].add(ns, Work::default());
     }
 
     /// Bricks that ran, in the order they run; `Sync` and `Unattributed` are last and always there.
@@ -184,14 +241,32 @@ impl KindStats {
             .iter()
             .zip(&self.bricks)
             .filter(shown)
-            .map(|(&id, stats)| stats.row(id, steps, all_ns))
+            .map(|(&id, stats)| stats.row(id, steps, all_ns, self.clock))
             .collect()
     }
 
+    /// What attention consists of, on thread 0; empty without attention or with modelled time. Shares are of the whole step.
+    fn attention_rows(&self) -> Vec<BrickRow> {
+        let all_ns: f64 = self.bricks.iter().map(|b| b.time.total_ns()).sum();
+        if self.attention.iter().all(|p| p.time.total_ns() <= 0.0) {
+            return Vec::new();
+        }
+        let parts = ATTENTION.iter().zip(&self.attention);
+        parts
+            .map(|(&id, stats)| stats.row(id, self.wall.count(), all_ns, self.clock))
+            .collect()
+    }
+
+    /// What each brick took in the step last added, nanoseconds, indexed by `BrickId`.
+    fn last_step_ns(&self) -> [f32; BrickId::COUNT] {
+        std::array::from_fn(|i| self.bricks[i].steps.last_ns() as f32)
+    }
+
     fn clear(&mut self) {
-        for brick in &mut self.bricks {
+        for brick in self.bricks.iter_mut().chain(&mut self.attention) {
             brick.time.clear();
             brick.work = Work::default();
+            brick.steps.clear();
         }
         self.wall.clear();
     }
@@ -228,6 +303,7 @@ pub struct Aggregate {
     decode: KindStats,
     prefill: KindStats,
     layers: Vec<LayerStats>,
+    heat: Heat,
 }
 
 impl Aggregate {
@@ -237,6 +313,7 @@ impl Aggregate {
             decode: KindStats::new(),
             prefill: KindStats::new(),
             layers: vec![LayerStats::default(); n_layers],
+            heat: Heat::new(n_layers),
         }
     }
 
@@ -261,6 +338,8 @@ impl Aggregate {
                     clock.ns(event.work_ticks),
                     clock.ns(event.sync_ticks),
                 );
+                self.heat
+                    .add(event.layer.into(), event.id, clock.ns(event.work_ticks));
             }
         }
     }
@@ -270,6 +349,7 @@ impl Aggregate {
         self.decode.clear();
         self.prefill.clear();
         self.layers.fill(LayerStats::default());
+        self.heat.clear();
     }
 
     /// Steps of a kind so far.
@@ -286,6 +366,22 @@ impl Aggregate {
     /// Totals sum to the steps' wall time and shares to 1.
     pub fn rows(&self, kind: StepKind) -> Vec<BrickRow> {
         self.kind(kind).rows()
+    }
+
+    /// What attention consists of, over decode steps on thread 0; empty where that is not known. Its parts are inside the
+    /// row of [`BrickId::Attention`], not beside it.
+    pub fn attention_rows(&self) -> Vec<BrickRow> {
+        self.decode.attention_rows()
+    }
+
+    /// What each brick took in the last decode step, nanoseconds, indexed by `BrickId`.
+    pub fn last_decode_ns(&self) -> [f32; BrickId::COUNT] {
+        self.decode.last_step_ns()
+    }
+
+    /// Times of decode steps by brick and layer; empty without steps.
+    pub fn heat_rows(&self) -> Vec<HeatRow> {
+        self.heat.rows(self.steps(StepKind::Decode))
     }
 
     /// One row a layer over decode steps; empty without steps.
@@ -326,7 +422,6 @@ impl Aggregate {
 mod tests {
     use super::*;
     use crate::engine::NO_LAYER;
-    use crate::profiler::clock::Clock;
     use crate::profiler::recorder::StepRecorder;
     use proptest::prelude::*;
 
@@ -424,6 +519,28 @@ mod tests {
     }
 
     #[test]
+    fn latency_is_the_spread_in_microseconds() {
+        let mut s = Spread::default();
+        assert_eq!(s.latency(), Latency::default());
+        for ns in 1..=100u32 {
+            s.add(f64::from(ns) * 1000.0);
+        }
+        let l = s.latency();
+        assert_eq!((l.count, l.min_us, l.max_us), (100, Some(1.0), Some(100.0)));
+        let near =
+            |got: Option<f64>, want: f64| got.is_some_and(|g| (g / want - 1.0).abs() <= 0.04);
+        assert!(near(l.p50_us, 50.0) && near(l.p90_us, 90.0) && near(l.p99_us, 99.0));
+        assert!(near(l.mean_us, 50.5) && near(l.stddev_us, 29.01));
+        assert_eq!(l.buckets.iter().map(|b| b.count).sum::<u64>(), 100);
+        let ends = (l.buckets.first(), l.buckets.last());
+        assert!(ends.0.is_some_and(|b| b.from_us <= 1.0 && 1.0 < b.to_us));
+        assert!(
+            ends.1
+                .is_some_and(|b| b.from_us <= 100.0 && 100.0 < b.to_us)
+        );
+    }
+
+    #[test]
     fn layers_past_the_models_are_ignored() {
         let mut rec = StepRecorder::new(Clock::modelled(), 64);
         let mut all = Aggregate::new(1);
@@ -440,7 +557,7 @@ mod tests {
         // The two overhead rows are the aggregate's own.
         prop::collection::vec(
             (
-                0..BrickId::COUNT - 2,
+                0..BrickId::Launch as usize,
                 prop_oneof![0u16..4, Just(NO_LAYER)],
                 0u64..10_000_000,
             ),

@@ -4,9 +4,12 @@
 //! taking [`snapshot::Command`]s. A slow reader misses frames, it never delays a token.
 
 mod advice;
+mod counting;
 mod faults;
 pub mod load;
 mod orders;
+pub mod playback;
+mod profile;
 mod prompt;
 mod publish;
 mod run;
@@ -23,6 +26,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
+/// Program and version, as in reports and recordings.
+pub const GENERATOR: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
+
 /// Time between two snapshots while tokens flow: ten a second is what an eye follows.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
@@ -38,19 +44,37 @@ pub struct SessionHandle {
 ///
 /// # Errors
 /// When the system refuses a thread.
-pub fn spawn(mut session: Session) -> std::io::Result<SessionHandle> {
-    let (frame_tx, frames) = watch::channel(Arc::new(session.snapshot()));
+pub fn spawn(session: Session) -> std::io::Result<SessionHandle> {
+    spawn_watched(session, |_| ())
+}
+
+/// As [`spawn`]; `watch` sees every snapshot that is published, on the session's thread: it must not wait.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn spawn_watched(
+    mut session: Session,
+    mut watch: impl FnMut(&Arc<Snapshot>) + Send + 'static,
+) -> std::io::Result<SessionHandle> {
+    let first = Arc::new(session.snapshot());
+    watch(&first);
+    let (frame_tx, frames) = watch::channel(first);
     let (commands, command_rx) = mpsc::channel();
     std::thread::Builder::new()
         .name("cbtop-session".into())
-        .spawn(move || drive(&mut session, &command_rx, &frame_tx))?;
+        .spawn(move || {
+            drive(&mut session, &command_rx, |snapshot| {
+                watch(&snapshot);
+                frame_tx.send(snapshot).is_ok()
+            });
+        })?;
     Ok(SessionHandle { frames, commands })
 }
 
 fn drive(
     session: &mut Session,
     commands: &Receiver<Command>,
-    frames: &watch::Sender<Arc<Snapshot>>,
+    mut publish: impl FnMut(Arc<Snapshot>) -> bool,
 ) {
     let mut published = Instant::now();
     let mut next_token = Instant::now();
@@ -82,7 +106,7 @@ fn drive(
         if obeyed || session.is_idle() || published.elapsed() >= PUBLISH_EVERY {
             let began = Instant::now();
             let snapshot = Arc::new(session.snapshot());
-            if frames.send(snapshot).is_err() {
+            if !publish(snapshot) {
                 return;
             }
             session.count_overhead(began.elapsed());

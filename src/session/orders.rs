@@ -30,6 +30,9 @@ impl Session {
             Command::ResetStats => self.reset_statistics(),
             Command::Apply(id) => self.apply(&id),
             Command::Undo => self.undo(),
+            Command::Scrub(_) => {
+                self.complain("this session runs: only a recording can be scrubbed")
+            }
         }
         true
     }
@@ -44,7 +47,7 @@ impl Session {
             }
         }
         self.start_run();
-        self.stats.clear();
+        self.profile.clear();
         self.rates.clear();
         self.faults.clear();
         self.gate = Gate::Running;
@@ -69,7 +72,7 @@ impl Session {
 
     /// Figures of the prompt stay: they are this run's, and it does not read the prompt again.
     fn reset_statistics(&mut self) {
-        self.stats.clear();
+        self.profile.clear();
         self.rates.clear_decode();
         self.faults.clear();
         self.note("statistics cleared");

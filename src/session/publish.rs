@@ -1,15 +1,21 @@
 //! Turns a session into the snapshot that front ends read.
 
 use super::load::{Loaded, Source};
-use super::run::{Options, Session};
+use super::run::{Options, Session, timed};
 use super::snapshot::{
-    EngineInfo, Latency, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling, Roofline, Snapshot,
+    BrickRow, Counters, EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling,
+    Roofline, Snapshot, StepTrace, TokenTime,
 };
-use crate::engine::StepKind;
 use crate::engine::cpu::KernelSet;
-use crate::model::{quantisation_name, weight_bytes_per_token};
+use crate::engine::cpu::kernel_use::KernelUse;
+use crate::engine::{Engine, StepKind};
+use crate::model::{Brick, quantisation_name, weight_bytes_per_token};
 use crate::profiler::critical::{Roof, critical_path};
-use crate::profiler::os;
+use crate::profiler::graph::{StepPath, fill_slack, fnv1a_64, threads_critical_path};
+use crate::profiler::roofline::{int8_bricks, roofline};
+use crate::profiler::{StepRecorder, os};
+use crate::session::snapshot::KernelInfo;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +65,30 @@ pub fn machine_info(options: &Options) -> MachineInfo {
     os::machine_info(isa_name(KernelSet::best()), read_bandwidth_gbps)
 }
 
+/// The kernels of an engine's plan.
+pub(super) fn kernels(engine: &Engine<StepRecorder>) -> Vec<KernelInfo> {
+    let bricks = &engine.model().plan.bricks;
+    let uses = engine.kernels();
+    let mut hashes: HashMap<&str, String> = HashMap::new();
+    let info = |(brick, used): (&Brick, &KernelUse)| {
+        let hash = hashes
+            .entry(used.source.path)
+            .or_insert_with(|| format!("{:016x}", fnv1a_64(used.source.text.as_bytes())));
+        KernelInfo {
+            id: brick.id,
+            layer: brick.layer.map(|l| l as u32),
+            name: used.name.into(),
+            variant: used.variant.into(),
+            source: used.source.path.into(),
+            source_hash: hash.clone(),
+            rows: used.shape.map(|s| s.0 as u64),
+            columns: used.shape.map(|s| s.1 as u64),
+            tile_rows: used.tile_rows.map(|r| r as u64),
+        }
+    };
+    bricks.iter().zip(&uses).map(info).collect()
+}
+
 fn isa_name(set: KernelSet) -> &'static str {
     match set {
         KernelSet::Scalar => "no vector kernels",
@@ -73,8 +103,13 @@ impl Session {
     /// The present moment. Allocates; call it when something is to be shown, not for every token.
     pub fn snapshot(&mut self) -> Snapshot {
         self.seq += 1;
-        let bricks = self.stats.rows(StepKind::Decode);
+        let (since, watch) = (self.began.elapsed(), &mut self.profile.watch);
+        timed(&mut self.host, self.measured, "group tokens", || {
+            watch.cluster(since)
+        });
+        let bricks = self.profile.stats.rows(StepKind::Decode);
         let roof = self.roof();
+        let (last_step, path) = self.last_step();
         let mut snapshot = Snapshot {
             seq: self.seq,
             state: self.state(),
@@ -84,28 +119,51 @@ impl Session {
             context_used: self.engine.cached() as u32,
             rates: self.rates.rates(),
             phases: self.phases(),
-            prefill_bricks: self.stats.rows(StepKind::Prefill),
-            layers: self.stats.layer_rows(),
-            last_step: self.engine.observer().trace(),
-            heat: Vec::new(),
-            kernels: Arc::default(),
-            critical_path: critical_path(&bricks, roof),
-            roofline: Roofline::default(),
-            latency: Latency::default(),
-            token_times: Vec::new(),
-            anomalies: Vec::new(),
-            counters: None,
-            profiling: Profiling::default(),
+            attention_parts: self.profile.stats.attention_rows(),
+            prefill_bricks: self.profile.stats.rows(StepKind::Prefill),
+            layers: self.profile.stats.layer_rows(),
+            last_step,
+            heat: self.profile.stats.heat_rows(),
+            kernels: Arc::clone(&self.kernels),
+            critical_path: critical_path(&bricks, roof, path.as_ref()),
+            roofline: self.roofline(&bricks, roof),
+            latency: self.profile.stats.wall(StepKind::Decode).latency(),
+            token_times: self.profile.watch.token_times(),
+            anomalies: self.profile.watch.anomalies(),
+            counters: self.counters(),
+            profiling: self.profiling(&bricks),
+            host: self.host.rows(),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),
             tokens: self.tokens.iter().cloned().collect(),
             generated: self.generated,
             recommendations: Vec::new(),
             message: self.message.clone(),
+            playback: None,
             bricks,
         };
         snapshot.recommendations = self.advise(&snapshot);
         snapshot
+    }
+
+    /// The last step that ended, with the slack of every share, and when it began, microseconds from a moment that stays.
+    /// `None` before the first, inside a step, and where bricks are not timed.
+    pub fn step(&self) -> Option<(f64, StepTrace)> {
+        if self.engine.in_step() {
+            return None;
+        }
+        let begin_us = self.engine.observer().last().begin_us();
+        Some((begin_us, self.last_step().0?))
+    }
+
+    /// The kernels of the model's plan, in its order.
+    pub fn kernels(&self) -> Arc<Vec<KernelInfo>> {
+        Arc::clone(&self.kernels)
+    }
+
+    /// The token decoded last.
+    pub fn newest_token(&self) -> Option<TokenTime> {
+        self.profile.watch.newest().copied()
     }
 
     pub(super) fn roof(&self) -> Roof {
@@ -136,6 +194,54 @@ impl Session {
             sampler: self.options.sampler.to_string(),
             clock: if modelled { "modelled" } else { "measured" }.into(),
             pace_tok_s: self.options.pace,
+        }
+    }
+
+    /// The last step with the slack of every share, and the critical path of the mean step.
+    fn last_step(&self) -> (Option<StepTrace>, Option<StepPath>) {
+        let recorder = self.engine.observer();
+        let Some(mut last) = recorder.trace() else {
+            return (None, None);
+        };
+        // A trace that the graph refuses has no slack to show; the recorder makes none.
+        let _ = fill_slack(&mut last);
+        let us_per_tick = recorder.clock().us(1);
+        let mean = self.profile.mean.trace(&last, us_per_tick);
+        let path = mean.and_then(|mean| threads_critical_path(&mean).ok());
+        (Some(last), path)
+    }
+
+    fn roofline(&self, bricks: &[BrickRow], roof: Roof) -> Roofline {
+        let int8 = int8_bricks(&self.loaded.model.plan, self.options.config.kernels);
+        roofline(bricks, &self.peaks, roof, &int8)
+    }
+
+    fn counters(&mut self) -> Option<Counters> {
+        let running = !self.is_idle();
+        let drop = self.profile.throughput.highest();
+        let counters = self.counters.as_mut()?;
+        counters.figures(self.engine.observer_mut(), running, drop)
+    }
+
+    /// How profiling is done, and what it costs by the number of stamps and the cost of one.
+    fn profiling(&self, bricks: &[BrickRow]) -> Profiling {
+        let recorder = self.engine.observer();
+        let stamps_per_step = recorder.stamps();
+        let stamp_ns = self.stamp_ns;
+        let step_ns = self.profile.stats.wall(StepKind::Decode).mean_ns();
+        // Threads stamp side by side: a step waits for those of one.
+        let one_thread = stamps_per_step as f64 / self.options.config.threads.max(1) as f64;
+        Profiling {
+            mode: recorder.mode().name().into(),
+            says: recorder.mode().says().into(),
+            stamps_per_step,
+            stamp_ns,
+            stamp_share: stamp_ns
+                .zip(step_ns)
+                .map(|(stamp, step)| stamp * one_thread / step),
+            wall_us: self.profile.wall_us(),
+            accounted_us: (!bricks.is_empty())
+                .then(|| bricks.iter().map(|row| row.us_per_step).sum()),
         }
     }
 

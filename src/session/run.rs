@@ -1,19 +1,21 @@
 //! One session: a prompt running on an engine, step by step, under commands. No threads and no channels here.
 
 use super::advice::{Advice, Surroundings};
+use super::counting::Counting;
 use super::faults::StepFaults;
 use super::load::Loaded;
+use super::profile::Profile;
 use super::prompt::{check_fits, encode_prompt};
 use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
-use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind};
+use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
 use crate::model::Model;
+use crate::profiler::named::Named;
 use crate::profiler::os::OsSampler;
-use crate::profiler::probe::Bandwidth;
+use crate::profiler::probe::{self, Bandwidth};
 use crate::profiler::rates::RateMeter;
-use crate::profiler::stats::Aggregate;
 use crate::profiler::{Clock, StepRecorder};
-use crate::session::snapshot::{MachineInfo, ModelInfo};
+use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,8 +46,12 @@ pub struct Options {
     pub pace: Option<u32>,
     /// Clock of the profiler.
     pub clock: Clock,
+    /// How far threads are kept in step for the profiler.
+    pub sync_mode: SyncMode,
     /// Read bandwidth of the machine by thread count, as far as it was probed.
     pub bandwidth: Vec<Bandwidth>,
+    /// Peaks of the machine, as far as they were probed.
+    pub peaks: Vec<Peak>,
 }
 
 /// Why a session cannot start or go on.
@@ -101,14 +107,28 @@ pub struct Session {
     pub(super) options: Options,
     pub(super) engine: Engine<StepRecorder>,
     sampler: Sampler,
-    pub(super) stats: Aggregate,
+    pub(super) profile: Profile,
     pub(super) rates: RateMeter,
     pub(super) advice: Advice,
     pub(super) model_info: Arc<ModelInfo>,
     pub(super) machine: Arc<MachineInfo>,
     pub(super) os: OsSampler,
     pub(super) surroundings: Surroundings,
+    /// Those of the engine's plan.
+    pub(super) kernels: Arc<Vec<KernelInfo>>,
+    /// Cost of one stamp of the clock, where it is measured.
+    pub(super) stamp_ns: Option<f64>,
+    /// Those of the machine, marked for the configuration in force.
+    pub(super) peaks: Vec<Peak>,
+    /// What processor and system count; `None` with modelled time.
+    pub(super) counters: Option<Counting>,
     pub(super) faults: StepFaults,
+    /// Work of the session outside the engine.
+    pub(super) host: Named,
+    /// Whether time is real.
+    pub(super) measured: bool,
+    /// When the session began.
+    pub(super) began: Instant,
     /// Time that the first engine took to build.
     pub(super) engine_took: Duration,
     pub(super) prompt_ids: Vec<u32>,
@@ -135,13 +155,13 @@ impl Session {
     /// A knob out of range, too little memory, or a prompt that does not fit.
     pub fn new(loaded: Loaded, options: Options) -> Result<Self, SessionError> {
         let began = Instant::now();
-        let engine = build_engine(&loaded.model, &options.config, options.clock)?;
+        let engine = build_engine(&loaded.model, &options.config, &options)?;
         let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
         Ok(Self {
             sampler: Sampler::new(options.sampler, loaded.model.n_vocab),
-            stats: Aggregate::new(loaded.model.hparams.n_layers),
+            profile: Profile::new(loaded.model.hparams.n_layers, !options.clock.is_modelled()),
             rates: RateMeter::new(),
             advice: Advice::default(),
             model_info: Arc::new(super::publish::model_info(&loaded)),
@@ -149,6 +169,13 @@ impl Session {
             os: OsSampler::new(Duration::from_millis(200)),
             surroundings: Surroundings::new(options.bandwidth.clone()),
             faults: StepFaults::new(!options.clock.is_modelled()),
+            kernels: Arc::new(super::publish::kernels(&engine)),
+            stamp_ns: options.clock.stamp_cost_ns(),
+            peaks: options.peaks.clone(),
+            counters: (!options.clock.is_modelled()).then(Counting::default),
+            host: Named::default(),
+            measured: !options.clock.is_modelled(),
+            began,
             engine_took,
             prompt_ids,
             stream: StreamDecoder::new(Arc::clone(&loaded.tokenizer)),
@@ -229,6 +256,7 @@ impl Session {
                 self.end_chunk(done)?
             }
             Phase::Decode { next } => {
+                self.profile.begin_decode();
                 self.engine.begin(&[next], Logits::Last, StepKind::Decode)?;
                 self.engine.finish()?;
                 self.end_token()?
@@ -242,6 +270,7 @@ impl Session {
     }
 
     fn tick_layer(&mut self) -> Result<String, EngineError> {
+        self.profile.stopped();
         if !self.engine.in_step() {
             match self.phase {
                 Phase::Prefill { done } => self.begin_chunk(done)?,
@@ -310,7 +339,10 @@ impl Session {
         self.engine.end_step();
         let record = self.engine.observer().last();
         let us = record.wall_us();
-        self.stats.add_step(record);
+        let (profile, recorder) = (&mut self.profile, self.engine.observer());
+        timed(&mut self.host, self.measured, "fold step in", || {
+            profile.add(recorder)
+        });
         self.rates.prefill((end - done) as u32, us);
         let Some(choice) = choice else {
             self.phase = Phase::Prefill { done: end };
@@ -330,7 +362,10 @@ impl Session {
         self.engine.end_step();
         let record = self.engine.observer().last();
         let (us, bytes) = (record.wall_us(), record.bytes());
-        self.stats.add_step(record);
+        let (profile, recorder) = (&mut self.profile, self.engine.observer());
+        timed(&mut self.host, self.measured, "fold step in", || {
+            profile.add(recorder)
+        });
         self.rates.decode(us, bytes);
         self.faults.step();
         self.decoded += 1;
@@ -353,7 +388,10 @@ impl Session {
         self.history.push(choice.id);
         self.phase = Phase::Decode { next: choice.id };
         let end = self.end_reached();
-        let mut text = self.stream.push(choice.id);
+        let stream = &mut self.stream;
+        let mut text = timed(&mut self.host, self.measured, "detokenise", || {
+            stream.push(choice.id)
+        });
         if end.is_some() {
             text.push_str(&self.stream.flush());
         }
@@ -454,6 +492,7 @@ impl Session {
         (self.generated, self.decoded) = (0, 0);
         self.phase = Phase::Prefill { done: 0 };
         self.faults.interrupt();
+        self.profile.interrupt();
         if std::mem::take(&mut self.prefill_stale) {
             self.rates.clear_prefill();
         }
@@ -475,6 +514,7 @@ impl Session {
     /// Time spent on a snapshot instead of tokens.
     pub(super) fn count_overhead(&mut self, spent: Duration) {
         self.rates.overhead(spent.as_secs_f64() * 1e6);
+        self.host.add("make snapshot", spent.as_nanos() as f64);
     }
 
     /// Whether a command asked for one token or one layer that has not run yet.
@@ -504,7 +544,8 @@ impl Session {
     pub(super) fn rebuild(&mut self, config: Config) -> Result<(), EngineError> {
         self.leave_token();
         self.faults.interrupt();
-        let mut engine = build_engine(&self.loaded.model, &config, self.options.clock)?;
+        self.profile.interrupt();
+        let mut engine = build_engine(&self.loaded.model, &config, &self.options)?;
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self
             .prompt_ids
@@ -516,19 +557,32 @@ impl Session {
         if !cached.is_empty() {
             engine.prefill(&cached)?;
         }
+        self.kernels = Arc::new(super::publish::kernels(&engine));
         self.engine = engine;
+        if !self.peaks.is_empty() && !self.options.clock.is_modelled() {
+            probe::in_use(&mut self.peaks, config.kernels, config.threads);
+        }
+        if let Some(counters) = &mut self.counters {
+            counters.engine_changed();
+        }
         self.options.config = config;
         self.machine = Arc::new(super::publish::machine_info(&self.options));
         Ok(())
     }
 }
 
+/// Runs `f`; its time is counted under `name` where time is real.
+pub(super) fn timed<T>(host: &mut Named, measured: bool, name: &str, f: impl FnOnce() -> T) -> T {
+    if measured { host.time(name, f) } else { f() }
+}
+
 fn build_engine(
     model: &Arc<Model>,
     config: &Config,
-    clock: Clock,
+    options: &Options,
 ) -> Result<Engine<StepRecorder>, EngineError> {
     // One call more than the plan's bricks: sampling.
-    let recorder = StepRecorder::new(clock, model.plan.bricks.len() + 1);
+    let mut recorder = StepRecorder::new(options.clock, model.plan.bricks.len() + 1);
+    recorder.set_mode(options.sync_mode);
     Engine::new(Arc::clone(model), config.clone(), recorder)
 }

@@ -2,13 +2,14 @@
 //!
 //! A snapshot is plain data. Units are in the field names; `None` means "not known", never zero.
 
+pub use super::playback::{Playback, Scrub, Speed};
 pub use crate::engine::config::EngineInfo;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
     Anomaly, AsyncTask, BrickCounters, BrickRow, Cause, Counters, CriticalNode, CriticalPath,
-    HeatRow, KernelInfo, Latency, LatencyBucket, LayerRow, MachineInfo, MemoryInfo, Peak, PeakKind,
-    Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support, SystemFigures,
-    ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
+    HeatRow, KernelInfo, Latency, LatencyBucket, LayerRow, MachineInfo, MemoryInfo, NamedRow, Peak,
+    PeakKind, Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support,
+    SystemFigures, ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
@@ -38,6 +39,10 @@ pub struct Snapshot {
     /// Per-brick statistics of decode steps since the last restart or change of configuration,
     /// in the order the bricks run, `Sync` and `Unattributed` last.
     pub bricks: Vec<BrickRow>,
+    /// What `Attention` consists of over decode steps (scores, softmax, weighted values), timed on thread 0 inside it: part
+    /// of its row, not beside it.
+    #[serde(default)]
+    pub attention_parts: Vec<BrickRow>,
     /// Per-brick statistics of prefill chunks, same order and meaning.
     pub prefill_bricks: Vec<BrickRow>,
     /// Per-layer times of decode steps.
@@ -70,6 +75,9 @@ pub struct Snapshot {
     /// How profiling is done and what it costs.
     #[serde(default)]
     pub profiling: Profiling,
+    /// What the session does between steps; empty with modelled time.
+    #[serde(default)]
+    pub host: Vec<NamedRow>,
     /// Memory and operating-system counters.
     pub memory: MemoryInfo,
     /// The prompt of the run.
@@ -82,6 +90,9 @@ pub struct Snapshot {
     pub recommendations: Vec<Recommendation>,
     /// One line for the user about the last thing that happened (a refused command, a finished change).
     pub message: Option<Message>,
+    /// Where a replay stands; `None` while a session runs. Part of no report and no recording.
+    #[serde(skip)]
+    pub playback: Option<Playback>,
 }
 
 /// `Snapshot::tokens` keeps at most this many.
@@ -160,6 +171,8 @@ pub enum Command {
     Undo,
     /// Clear statistics, keep generating.
     ResetStats,
+    /// Move within a recording; a running session has none and says so.
+    Scrub(Scrub),
     /// End the session.
     Quit,
 }

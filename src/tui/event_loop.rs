@@ -1,6 +1,7 @@
 //! The event loop: input first, then signals, drawing and snapshots, on one thread.
 
-use super::state::App;
+use super::own::Watch;
+use super::state::{App, Panel};
 use super::terminal::{Guard, restore};
 use super::update::{Message, update};
 use super::view::view;
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 
 /// Least time between two frames after a key, so that a held key does not flood a slow terminal.
 const FRAME_AFTER_INPUT: Duration = Duration::from_millis(33);
-/// Least time between two frames of a running model: drawing takes its time from the cores that generate.
-const FRAME_AFTER_SNAPSHOT: Duration = Duration::from_millis(125);
 
 type Screen = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
@@ -38,10 +37,16 @@ pub fn run(handle: SessionHandle, options: &Options) -> Result<(), TuiError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(drive(handle, options))
+    let own = Watch::new();
+    let whole = own.whole.clone();
+    runtime.block_on(whole.watch(drive(handle, options, own)))
 }
 
-async fn drive(mut handle: SessionHandle, options: &Options) -> Result<(), TuiError> {
+async fn drive(
+    mut handle: SessionHandle,
+    options: &Options,
+    mut own: Watch,
+) -> Result<(), TuiError> {
     let mut signals = Signals::new()?;
     let guard = Guard::new()?;
     let mut screen = open()?;
@@ -51,28 +56,34 @@ async fn drive(mut handle: SessionHandle, options: &Options) -> Result<(), TuiEr
     let mut app = options.app(first, Rect::new(0, 0, size.width, size.height));
     let mut schedule = Schedule::new();
     while !app.quit {
-        if let Some(suspend) = std::mem::take(&mut app.suspend).then(|| suspend(&mut app)) {
+        if let Some(suspend) =
+            std::mem::take(&mut app.suspend).then(|| own.whole.leave_out(|| suspend(&mut app)))
+        {
             suspend?;
             screen = open()?;
             schedule.request(Duration::ZERO);
         }
         let message = tokio::select! {
             biased;
-            event = input.next() => match event {
+            event = own.input.watch(input.next()) => match event {
                 Some(Ok(event)) => translate(event),
                 // The terminal is gone.
                 Some(Err(_)) | None => break,
             },
-            () = signals.next() => break,
-            () = schedule.due() => {
+            () = own.signals.watch(signals.next()) => break,
+            () = own.timer.watch(schedule.due()) => {
                 let newest = handle.frames.borrow_and_update().clone();
+                own.shows(&newest);
                 update(&mut app, Message::Snapshot(newest));
-                draw(&mut screen, &app)?;
+                if let Some(figures) = own.figures(app.focus == Panel::Debug) {
+                    update(&mut app, Message::Own(figures));
+                }
+                own.drawing.time(|| draw(&mut screen, &app))?;
                 schedule.drawn();
                 continue;
             }
             // With a frame to come there is nothing to wake up for: it takes the newest snapshot itself.
-            changed = handle.frames.changed(), if !schedule.pending() => {
+            changed = own.session.watch(handle.frames.changed()), if !schedule.pending() => {
                 if changed.is_err() {
                     drop(guard);
                     return Err(session_ended(&app));
@@ -88,7 +99,7 @@ async fn drive(mut handle: SessionHandle, options: &Options) -> Result<(), TuiEr
         }
         if !(from_session && app.frozen()) {
             schedule.request(if from_session {
-                FRAME_AFTER_SNAPSHOT
+                options.frame_gap()
             } else {
                 FRAME_AFTER_INPUT
             });

@@ -412,6 +412,8 @@ fn profiling() -> Profiling {
         stamps_per_step: 2_040,
         stamp_ns: Some(12.4),
         stamp_share: Some(0.0018),
+        wall_us: Some(7_392.8),
+        accounted_us: Some(7_391.1),
     }
 }
 
@@ -481,6 +483,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         },
         phases: Phases::default(),
         bricks: rows(tokens as u64, 1.0),
+        attention_parts: Vec::new(),
         prefill_bricks: rows(1, 3.0),
         layers: layers(),
         last_step: Some(step()),
@@ -493,6 +496,16 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         anomalies: anomalies(tokens),
         counters: Some(counters()),
         profiling: profiling(),
+        host: vec![NamedRow {
+            name: "detokenise".into(),
+            calls: 120,
+            total_us: 240.0,
+            mean_us: Some(2.0),
+            stddev_us: Some(0.4),
+            p50_us: Some(1.9),
+            p99_us: Some(4.1),
+            max_us: Some(4.4),
+        }],
         memory: MemoryInfo {
             rss_bytes: Some(158_000_000),
             peak_rss_bytes: Some(171_000_000),
@@ -514,6 +527,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         generated: tokens as u64,
         recommendations: recommendations(),
         message: None,
+        playback: None,
     }
 }
 
@@ -585,7 +599,133 @@ pub(crate) fn hostile() -> Snapshot {
         r.title = evil.clone();
         r.why = evil.clone();
     }
+    hostile_figures(&mut s, &evil);
     s
+}
+
+/// Figures of roofline, counters, latency and profiling out of all bounds.
+fn hostile_figures(s: &mut Snapshot, evil: &str) {
+    let mut odd = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        -1.0,
+        0.0,
+        1e300,
+        f64::MIN_POSITIVE,
+        7.0,
+    ]
+    .into_iter()
+    .cycle();
+    let mut next = || odd.next().unwrap_or(0.0);
+    s.roofline.reading = evil.into();
+    for p in &mut s.roofline.peaks {
+        p.value = next();
+        p.isa = evil.into();
+    }
+    for p in &mut s.roofline.points {
+        (p.intensity, p.gflops, p.of_roof) = (next(), next(), next());
+        p.bound = evil.into();
+    }
+    let l = &mut s.latency;
+    l.count = u64::MAX;
+    for v in [
+        &mut l.mean_us,
+        &mut l.stddev_us,
+        &mut l.p50_us,
+        &mut l.p90_us,
+        &mut l.p99_us,
+    ] {
+        *v = Some(next());
+    }
+    for b in &mut l.buckets {
+        (b.from_us, b.to_us, b.count) = (next(), next(), u64::MAX);
+    }
+    if let Some(c) = &mut s.counters {
+        c.reading = evil.into();
+        c.system.warnings = vec![evil.into(); 4];
+        c.system.governor = Some(evil.into());
+        c.system.temperature_c = Some(next());
+        c.hardware = Support::Unavailable {
+            why: evil.into(),
+            remedy: evil.into(),
+        };
+        for t in &mut c.threads {
+            (t.ipc, t.cpu_ms) = (Some(next()), Some(next()));
+            (t.cache_misses, t.cache_references) = (Some(u64::MAX), Some(0));
+            t.cycles = Some(u64::MAX);
+        }
+    }
+    s.profiling.mode = evil.into();
+    s.profiling.says = evil.into();
+    s.profiling.stamp_share = Some(f64::NAN);
+    for a in &mut s.anomalies {
+        a.says = evil.into();
+    }
+}
+
+/// Counters as a machine with a performance-monitoring unit has them.
+pub(crate) fn counted() -> Snapshot {
+    let mut s = decode(120);
+    if let Some(c) = &mut s.counters {
+        c.hardware = Support::Available;
+        c.reading =
+            "1.9 instructions a cycle: the cores wait for memory, not for arithmetic.".into();
+        for (i, t) in c.threads.iter_mut().enumerate() {
+            let n = 1 + i as u64;
+            t.cycles = Some(2_310_000_000 / n);
+            t.instructions = Some(4_389_000_000 / n);
+            t.ipc = Some(1.9);
+            t.cache_references = Some(91_200_000 / n);
+            t.cache_misses = Some(61_300_000 / n);
+            t.branches = Some(211_000_000 / n);
+            t.branch_misses = Some(410_000 / n);
+        }
+        c.bricks = [B::LmHead, B::DownProj, B::Attention]
+            .into_iter()
+            .map(|id| BrickCounters {
+                id,
+                calls: 120,
+                ipc: Some(1.7),
+                cache_mpki: Some(14.2),
+                branch_mpki: Some(0.09),
+            })
+            .collect();
+        c.system.frequency_mhz = Some(2_690.0);
+        c.system.frequency_max_mhz = Some(3_500.0);
+        c.system.governor = Some("powersave".into());
+        c.system.temperature_c = Some(61.0);
+        c.system.warnings = vec!["the governor is powersave: set performance".into()];
+    }
+    s
+}
+
+/// Tasks of an event loop.
+pub(crate) fn own() -> Vec<AsyncTask> {
+    let task = |name: &str, polls, p50, max, blocking, wakes: &[(&str, u64)]| AsyncTask {
+        name: name.into(),
+        polls,
+        ready: polls / 2,
+        total_us: p50 * polls as f64,
+        p50_us: Some(p50),
+        p99_us: Some(p50 * 3.0),
+        max_us: Some(max),
+        blocking,
+        wakes: wakes.iter().map(|(n, c)| ((*n).into(), *c)).collect(),
+    };
+    vec![
+        task("input", 1_204, 3.1, 22.0, 0, &[("terminal", 602)]),
+        task(
+            "session",
+            1_204,
+            0.8,
+            9.5,
+            0,
+            &[("frames", 410), ("timer", 7)],
+        ),
+        task("draw", 402, 610.0, 2_140.0, 402, &[("timer", 402)]),
+        task("signals", 1_204, 0.2, 4.0, 0, &[]),
+    ]
 }
 
 /// Recommendations in every state, figures measured.

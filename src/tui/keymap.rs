@@ -1,5 +1,6 @@
 //! Keys as data: which key does what, in which words. The help window, the footer and the dispatch all read this table.
 
+use crate::session::snapshot::Scrub;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// What a key can do.
@@ -51,10 +52,16 @@ pub enum Action {
     Phase,
     /// Stop or go on taking snapshots, while generation goes on.
     Freeze,
+    /// Change to the next theme.
+    Theme,
     /// Open or close help.
     Help,
     /// Suspend to the shell.
     Suspend,
+    /// Move within a recording.
+    Scrub(Scrub),
+    /// Say that a recording runs nothing: what the keys of a session do there.
+    NoSession,
     /// Leave.
     Quit,
 }
@@ -409,6 +416,7 @@ impl Default for Keymap {
                 G::Move,
                 "to the end (the text follows again)",
             ),
+            bind(A::Theme, &[ch('T')], None, G::Program, "next colour theme"),
             bind(
                 A::Help,
                 &[ch('?'), key(KeyCode::F(1))],

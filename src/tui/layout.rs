@@ -89,9 +89,32 @@ impl Layout {
     }
 }
 
+/// Panels that say little in a few lines: focused, they get more room than others.
+fn wants_room(panel: Panel) -> bool {
+    matches!(
+        panel,
+        Panel::Timeline
+            | Panel::Roofline
+            | Panel::Counters
+            | Panel::Latency
+            | Panel::Tree
+            | Panel::Debug
+    )
+}
+
 /// One column: bricks, layers and text first, more panels as the height allows.
 fn narrow(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     let h = main.height;
+    if wants_room(inputs.focus) && h < 30 {
+        // Layers above, if they leave enough; the focused panel takes the place of the table and the text.
+        let rows = if h >= 14 { 3 } else { 0 };
+        let (layers, rest) = top(main, rows);
+        let mut panels = vec![(inputs.focus, rest)];
+        if rows > 0 {
+            panels.insert(0, (Panel::Layers, layers));
+        }
+        return panels;
+    }
     let mut stack = vec![(Panel::Bricks, 7), (Panel::Layers, 3)];
     let mut left = h.saturating_sub(10);
     let mut add = |panel, rows, least| {
@@ -103,10 +126,10 @@ fn narrow(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     };
     add(
         inputs.focus,
-        if matches!(inputs.focus, Panel::Text) {
-            5
-        } else {
-            9
+        match inputs.focus {
+            Panel::Text => 5,
+            p if wants_room(p) => 16,
+            _ => 9,
         },
         4,
     );
@@ -114,6 +137,8 @@ fn narrow(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     add(Panel::Path, 9, 26);
     add(Panel::Advice, 8, 22);
     add(Panel::Memory, 8, 16);
+    add(Panel::Timeline, 10, 30);
+    add(Panel::Latency, 12, 20);
     if !stack.iter().any(|(p, _)| *p == inputs.focus) {
         // Too low for a third panel: the focused one takes the place of the table.
         stack[0].0 = inputs.focus;
@@ -128,14 +153,37 @@ fn narrow(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
         .unwrap_or(stack.len() - 1);
     stack[grows].1 += left;
     stack.sort_by_key(|(p, _)| Panel::ALL.iter().position(|q| q == p));
-    let mut rest = main;
     let mut panels = Vec::with_capacity(stack.len());
-    for (panel, rows) in stack {
+    split(main, &stack, &mut panels);
+    panels
+}
+
+/// Puts panels below each other, each with its rows, the last with what is left.
+fn split(area: Rect, stack: &[(Panel, u16)], panels: &mut Vec<(Panel, Rect)>) {
+    let mut rest = area;
+    for (i, (panel, rows)) in stack.iter().enumerate() {
+        let rows = if i + 1 == stack.len() {
+            rest.height
+        } else {
+            *rows
+        };
         let (area, below) = top(rest, rows);
-        panels.push((panel, area));
+        panels.push((*panel, area));
         rest = below;
     }
-    panels
+}
+
+/// Puts panels below each other with heights in proportion to their weights.
+fn share_out(area: Rect, weights: &[(Panel, u16)], panels: &mut Vec<(Panel, Rect)>) {
+    let total: u32 = weights.iter().map(|(_, w)| u32::from(*w)).sum();
+    let rows: Vec<(Panel, u16)> = weights
+        .iter()
+        .map(|(p, w)| {
+            let rows = u32::from(area.height) * u32::from(*w) / total.max(1);
+            (*p, rows as u16)
+        })
+        .collect();
+    split(area, &rows, panels);
 }
 
 /// The first `rows` of `area`, and what is left below.
@@ -171,53 +219,162 @@ fn aside(area: Rect, columns: u16) -> (Rect, Rect) {
     )
 }
 
-/// Two columns above, layers and text below.
+/// Panels side by side, for screens of 100 columns and 24 rows and more.
 fn wide(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
+    let (w, h) = (main.width, main.height);
+    if w >= 240 && h >= 64 {
+        three_columns(main, inputs)
+    } else if w >= 160 && h >= 37 {
+        roomy(main, inputs)
+    } else {
+        two_columns(main, inputs)
+    }
+}
+
+/// Puts the focused panel in the place of `other` unless it is there already.
+fn stand_in(panels: &mut [(Panel, Rect)], focus: Panel, other: Panel) {
+    if !panels.iter().any(|(p, _)| *p == focus)
+        && let Some(place) = panels.iter_mut().find(|(p, _)| *p == other)
+    {
+        place.0 = focus;
+    }
+}
+
+/// Two columns above, layers and text below.
+fn two_columns(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
     let h = main.height;
-    let roomy = main.width >= 160 && h >= 44;
-    let layers_rows = match h {
-        0..30 => 3,
-        30..44 => 4,
-        _ => 9,
-    };
+    let layers_rows = if h < 30 { 3 } else { 4 };
     let text_rows = if h < 24 { 4 } else { 5 };
     let top_rows = (inputs.brick_rows + 3)
         .max(14)
         .min(h.saturating_sub(layers_rows + text_rows));
     let (upper, rest) = top(main, top_rows);
-    let (layers, bottom) = top(rest, layers_rows);
-    let side_width = (main.width * 40 / 100).clamp(40, 90);
-    let (bricks, side) = aside(upper, side_width);
+    let (bricks, side) = aside(upper, side_width(main.width));
     let mut panels = vec![(Panel::Bricks, bricks)];
-    let side_panels: Vec<(Panel, u16)> = if roomy {
-        vec![(Panel::Path, 12), (Panel::Advice, 12)]
+    let focus = inputs.focus;
+    if wants_room(focus) && focus != Panel::Timeline {
+        // All of the side, and as much of the width as leaves the table its main columns.
+        let (bricks, side) = aside(upper, main.width.saturating_sub(60).min(main.width / 2));
+        panels = vec![(Panel::Bricks, bricks), (focus, side)];
     } else if top_rows >= 22 {
-        vec![(Panel::Path, 9), (Panel::Advice, 8), (Panel::Memory, 7)]
-    } else if inputs.focus == Panel::Memory {
-        vec![(Panel::Path, 8), (Panel::Memory, 7)]
+        let weights = [(Panel::Path, 9), (Panel::Advice, 8), (Panel::Memory, 7)];
+        share_out(side, &weights, &mut panels);
+    } else if focus == Panel::Memory {
+        share_out(side, &[(Panel::Path, 8), (Panel::Memory, 7)], &mut panels);
     } else {
-        vec![(Panel::Path, 8), (Panel::Advice, 7)]
-    };
-    let total: u16 = side_panels.iter().map(|(_, weight)| weight).sum();
-    let mut below = side;
-    for (i, (panel, weight)) in side_panels.iter().enumerate() {
-        let last = i + 1 == side_panels.len();
-        let rows = if last {
-            below.height
-        } else {
-            side.height * weight / total.max(1)
-        };
-        let (area, rest) = top(below, rows);
-        panels.push((*panel, area));
-        below = rest;
+        share_out(side, &[(Panel::Path, 8), (Panel::Advice, 7)], &mut panels);
     }
-    panels.push((Panel::Layers, layers));
-    if roomy {
-        let (text, memory) = aside(bottom, side_width);
+    if focus == Panel::Timeline {
+        panels.push((Panel::Timeline, rest));
+    } else {
+        let stack = [(Panel::Layers, layers_rows), (Panel::Text, text_rows)];
+        split(rest, &stack, &mut panels);
+    }
+    panels
+}
+
+fn side_width(width: u16) -> u16 {
+    (width * 40 / 100).clamp(40, 90)
+}
+
+/// Two columns with the table, the layers and the text on the left, as many of the others as the height allows.
+fn roomy(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
+    const LAYERS: u16 = 9;
+    let h = main.height;
+    let top_rows = (inputs.brick_rows + 3).max(14).min(h - LAYERS - 5);
+    let (upper, rest) = top(main, top_rows);
+    let (bricks, side) = aside(upper, side_width(main.width));
+    let mut panels = vec![(Panel::Bricks, bricks)];
+    share_out(side, &[(Panel::Path, 1), (Panel::Advice, 1)], &mut panels);
+    let (layers, bottom) = top(rest, LAYERS);
+    let lower = bottom.height;
+    if lower < 14 {
+        // As on smaller screens; a panel that is not there takes the place of the memory or of the text.
+        panels.push((Panel::Layers, layers));
+        let (text, memory) = aside(bottom, side_width(main.width));
         panels.extend([(Panel::Text, text), (Panel::Memory, memory)]);
-    } else {
-        panels.push((Panel::Text, bottom));
+        let place = match inputs.focus {
+            Panel::Timeline => Panel::Text,
+            _ if lower < 8 => Panel::Path,
+            _ => Panel::Memory,
+        };
+        stand_in(&mut panels, inputs.focus, place);
+        return panels;
     }
+    let (layers, memory) = aside(layers, side_width(main.width));
+    panels.extend([(Panel::Layers, layers), (Panel::Memory, memory)]);
+    let text = (lower / 3).clamp(5, 12);
+    if main.width >= 190 && lower < 34 {
+        // Three columns below: the histogram is narrow by nature.
+        let (rest, right) = aside(bottom, main.width * 28 / 100);
+        let (left, middle) = aside(rest, main.width * 30 / 100);
+        let stack = [(Panel::Timeline, lower - text), (Panel::Text, text)];
+        split(left, &stack, &mut panels);
+        panels.push((Panel::Roofline, middle));
+        let weights: &[(Panel, u16)] = if lower >= 20 {
+            &[(Panel::Latency, 1), (Panel::Counters, 1)]
+        } else {
+            &[(Panel::Latency, 1)]
+        };
+        share_out(right, weights, &mut panels);
+        stand_in(&mut panels, inputs.focus, Panel::Roofline);
+        return panels;
+    }
+    let (left, right) = aside(bottom, side_width(main.width));
+    let left_stack = if lower >= 40 {
+        let half = (lower - text) / 2;
+        vec![
+            (Panel::Timeline, half),
+            (Panel::Tree, lower - text - half),
+            (Panel::Text, text),
+        ]
+    } else {
+        vec![(Panel::Timeline, lower - text), (Panel::Text, text)]
+    };
+    split(left, &left_stack, &mut panels);
+    let weights: &[(Panel, u16)] = match lower {
+        0..30 => &[(Panel::Roofline, 1)],
+        30..50 => &[(Panel::Roofline, 3), (Panel::Latency, 2)],
+        _ => &[
+            (Panel::Roofline, 5),
+            (Panel::Latency, 4),
+            (Panel::Counters, 4),
+        ],
+    };
+    share_out(right, weights, &mut panels);
+    stand_in(&mut panels, inputs.focus, Panel::Roofline);
+    panels
+}
+
+/// Three columns: everything at once but the dashboard's own figures.
+fn three_columns(main: Rect, inputs: Inputs) -> Vec<(Panel, Rect)> {
+    let h = main.height;
+    let (rest, right) = aside(main, main.width * 28 / 100);
+    let (left, middle) = aside(rest, main.width * 28 / 100);
+    let table = (inputs.brick_rows + 3).min(h / 3);
+    let layers = (h / 5).clamp(9, 20);
+    let text = (h / 8).max(6);
+    let mut panels = Vec::new();
+    let stack = [
+        (Panel::Bricks, table),
+        (Panel::Layers, layers),
+        (Panel::Timeline, h - table - layers - text),
+        (Panel::Text, text),
+    ];
+    split(left, &stack, &mut panels);
+    let memory = 14;
+    let counters = h / 4;
+    let half = (h - memory - counters) / 2;
+    let stack = [
+        (Panel::Path, half),
+        (Panel::Advice, h - memory - counters - half),
+        (Panel::Memory, memory),
+        (Panel::Counters, counters),
+    ];
+    split(middle, &stack, &mut panels);
+    let weights = [(Panel::Roofline, 4), (Panel::Latency, 3), (Panel::Tree, 3)];
+    share_out(right, &weights, &mut panels);
+    stand_in(&mut panels, inputs.focus, Panel::Tree);
     panels
 }
 
@@ -229,7 +386,7 @@ mod tests {
     proptest! {
         #[test]
         fn areas_lie_inside_and_apart_and_show_the_focus(
-            w in 0u16..250, h in 0u16..80, focus in 0usize..12, zoomed: bool, brick_rows in 0u16..30,
+            w in 0u16..320, h in 0u16..110, focus in 0usize..12, zoomed: bool, brick_rows in 0u16..30,
         ) {
             let area = Rect::new(0, 0, w, h);
             let focus = Panel::ALL[focus];
@@ -241,6 +398,9 @@ mod tests {
                 for b in &all[..i] {
                     prop_assert!(a.intersection(*b).is_empty(), "{:?} {:?}", a, b);
                 }
+            }
+            for (i, (panel, _)) in l.panels.iter().enumerate() {
+                prop_assert!(!l.panels[..i].iter().any(|(p, _)| p == panel), "{:?} twice", panel);
             }
             if l.mode != Mode::Tiny {
                 let rect = l.panel(focus);

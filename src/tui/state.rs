@@ -2,13 +2,15 @@
 
 use super::columns::{Phase, Sort};
 use super::editor::Editor;
-use super::keymap::Keymap;
+use super::keymap::{Action, Keymap};
 use super::layout::{Inputs, Layout};
+use super::own::Own;
 use super::theme::Theme;
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{BrickRow, Message, Recommendation, RunState, Snapshot};
+use crate::session::snapshot::{AsyncTask, BrickRow, Message, Recommendation, RunState, Snapshot};
 use ratatui::layout::Rect;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The panels, in the order of their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,6 +81,8 @@ impl Panel {
         match self {
             Self::Path => "path",
             Self::Advice => "advice",
+            Self::Timeline => "time",
+            Self::Roofline => "roof",
             Self::Latency => "latency",
             Self::Tree => "tree",
             Self::Debug => "debug",
@@ -96,7 +100,7 @@ impl Panel {
             Self::Advice => "recommendations: what to change",
             Self::Memory => "memory, page faults, switches",
             Self::Timeline => "timeline: a step thread by thread",
-            Self::Roofline => "roofline: how near the machine's limits",
+            Self::Roofline => "roofline: how near the machine's peak",
             Self::Counters => "counters of processor and system",
             Self::Latency => "token latency: histogram, percentiles",
             Self::Tree => "execution tree of a step",
@@ -172,6 +176,12 @@ pub struct App {
     pub path_cursor: usize,
     /// Recommendation under the cursor.
     pub advice_cursor: usize,
+    /// Point of the roofline under the cursor.
+    pub roof_cursor: usize,
+    /// First line of the counters shown.
+    pub counters_top: usize,
+    /// First line of the panel about cbtop itself.
+    pub debug_top: usize,
     /// Help or editor.
     pub overlay: Overlay,
     /// A line from the dashboard itself about the last key.
@@ -180,6 +190,10 @@ pub struct App {
     pub quit: bool,
     /// Set when the program should suspend to the shell.
     pub suspend: bool,
+    /// The dashboard's own event loop: itself, its sources, drawing; empty before the first reading.
+    pub own: Vec<AsyncTask>,
+    /// Time between the newest two snapshots shown, to about 10 ms; known while the debug panel has the focus.
+    pub frame_interval: Option<Duration>,
     shown: Arc<Snapshot>,
     newest: Arc<Snapshot>,
     frozen: bool,
@@ -193,7 +207,11 @@ impl App {
         let message = snapshot.message.clone().map(|m| (m, snapshot.seq));
         Self {
             theme,
-            keymap: Keymap::default(),
+            keymap: if snapshot.playback.is_some() {
+                Keymap::default().for_replay()
+            } else {
+                Keymap::default()
+            },
             area,
             focus: Panel::Bricks,
             zoomed: false,
@@ -205,10 +223,15 @@ impl App {
             text_top: None,
             path_cursor: 0,
             advice_cursor: 0,
+            roof_cursor: 0,
+            counters_top: 0,
+            debug_top: 0,
             overlay: Overlay::None,
             notice: None,
             quit: false,
             suspend: false,
+            own: Vec::new(),
+            frame_interval: None,
             shown: snapshot.clone(),
             newest: snapshot,
             frozen: false,
@@ -228,6 +251,14 @@ impl App {
             self.show_newest();
         }
         !self.frozen
+    }
+
+    /// Takes new figures of the dashboard itself; a frozen display keeps those it has.
+    pub fn take_own(&mut self, own: Own) {
+        if !self.frozen {
+            self.own = own.tasks;
+            self.frame_interval = own.frame_interval;
+        }
     }
 
     fn show_newest(&mut self) {
@@ -253,6 +284,13 @@ impl App {
         if !self.frozen {
             self.show_newest();
         }
+    }
+
+    /// The first key that focuses `panel`; empty where none does.
+    pub fn panel_key(&self, panel: Panel) -> String {
+        self.keymap
+            .label(Action::Focus(panel.index() as u8))
+            .unwrap_or_default()
     }
 
     /// The layout of the screen.

@@ -1,5 +1,7 @@
 //! The dashboard as a whole: what it looks like at each size, and that nothing makes it fail.
 
+mod figures;
+
 use super::columns::{Column, Sort};
 use super::fixture::{decode, hostile, measured, starting};
 use super::keymap::{Action, Key, Keymap};
@@ -287,14 +289,14 @@ fn titles_are_where_the_mouse_finds_them() {
 
 #[test]
 fn tabs_and_rows_can_be_clicked() {
-    let mut a = app(decode(120), 120, 40);
+    let mut a = app(decode(120), 140, 40);
     let header = a.layout().header;
     let line: String = screen(&a)
         .lines()
         .nth(usize::from(header.bottom()) - 1)
         .unwrap_or_default()
         .into();
-    for (panel, tab) in panels::header::tabs(header) {
+    for (panel, tab) in panels::header::tabs(&a, header) {
         let text: String = line
             .chars()
             .skip(tab.x.into())
@@ -390,7 +392,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => proptest::sample::select(keys).prop_map(Step::Key),
         3 => (mouse, 0u16..260, 0u16..90).prop_map(|(k, x, y)| Step::Mouse(k, x, y)),
         1 => "\\PC{0,40}".prop_map(Step::Paste),
-        2 => (0u16..250, 0u16..80).prop_map(|(w, h)| Step::Resize(w, h)),
+        2 => (0u16..310, 0u16..105).prop_map(|(w, h)| Step::Resize(w, h)),
         1 => (0usize..8).prop_map(Step::Take),
     ]
 }
@@ -414,7 +416,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_makes_it_fail(which in 0usize..8, w in 0u16..250, h in 0u16..80, steps in proptest::collection::vec(step(), 1..40)) {
+    fn nothing_makes_it_fail(which in 0usize..8, w in 0u16..310, h in 0u16..105, steps in proptest::collection::vec(step(), 1..40)) {
         let mut a = app(some_snapshot(which), w, h);
         for s in steps {
             let message = match s {

@@ -1,6 +1,9 @@
-//! Colours and glyphs as data. Only the sixteen ANSI colours and the terminal's own background are used, so that dark and
-//! light terminals both work; dim text uses the attribute, because "bright black" is invisible in some palettes.
+//! Styles and glyphs as data. The terminal's own background stays; dim text uses the attribute, because "bright black" is
+//! invisible in some palettes.
 
+pub use super::palette::{Depth, ThemeName};
+
+use super::palette::{Palette, Tone, palette};
 use crate::model::brick::Category;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::border;
@@ -8,6 +11,10 @@ use ratatui::symbols::border;
 /// Styles by meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Theme {
+    /// Which theme it is.
+    pub name: ThemeName,
+    /// How many colours the terminal shows.
+    pub depth: Depth,
     /// Text of little weight: units, legends.
     pub dim: Style,
     /// Key hints and the focused panel.
@@ -121,48 +128,65 @@ const ASCII: Glyphs = Glyphs {
 };
 
 impl Theme {
-    /// A theme with or without colour and with Unicode or ASCII glyphs.
+    /// The default theme or the one without colour, with Unicode or ASCII glyphs.
     pub fn new(colour: bool, ascii: bool) -> Self {
+        let name = if colour {
+            ThemeName::default()
+        } else {
+            ThemeName::None
+        };
+        Self::named(name, Depth::default(), ascii)
+    }
+
+    /// The theme `name` for a terminal of `depth`, with Unicode or ASCII glyphs.
+    pub fn named(name: ThemeName, depth: Depth, ascii: bool) -> Self {
         let plain = Style::new();
-        let fg = |c: Color| if colour { plain.fg(c) } else { plain };
+        let palette = palette(name);
+        let colour = palette.is_some();
+        // An explicit default, so that titles do not take the colour of the border they stand in.
+        let reset = if colour {
+            plain.fg(Color::Reset)
+        } else {
+            plain
+        };
+        let fg = |tone: fn(&Palette) -> Tone| match &palette {
+            Some(p) => plain.fg(tone(p).at(depth)),
+            None => plain,
+        };
+        let five = |tones: fn(&Palette) -> [Tone; 5]| match &palette {
+            Some(p) => tones(p).map(|tone| plain.fg(tone.at(depth))),
+            None => [plain; 5],
+        };
         Self {
-            // An explicit default, so that titles do not take the colour of the border they stand in.
-            dim: fg(Color::Reset).add_modifier(Modifier::DIM),
-            accent: fg(Color::Cyan).add_modifier(Modifier::BOLD),
-            strong: fg(Color::Reset).add_modifier(Modifier::BOLD),
+            name,
+            depth,
+            dim: reset.add_modifier(Modifier::DIM),
+            accent: fg(|p| p.accent).add_modifier(Modifier::BOLD),
+            strong: reset.add_modifier(Modifier::BOLD),
             border: if colour {
-                plain.fg(Color::Blue)
+                fg(|p| p.border)
             } else {
                 plain.add_modifier(Modifier::DIM)
             },
-            border_focus: fg(Color::Cyan),
-            good: fg(Color::Green).add_modifier(Modifier::BOLD),
-            warn: fg(Color::Yellow).add_modifier(Modifier::BOLD),
-            bad: fg(Color::Red).add_modifier(Modifier::BOLD),
-            prompt: fg(Color::Cyan).add_modifier(if colour {
+            border_focus: fg(|p| p.accent),
+            good: fg(|p| p.good).add_modifier(Modifier::BOLD),
+            warn: fg(|p| p.warn).add_modifier(Modifier::BOLD),
+            bad: fg(|p| p.bad).add_modifier(Modifier::BOLD),
+            prompt: fg(|p| p.prompt).add_modifier(if colour {
                 Modifier::empty()
             } else {
                 Modifier::UNDERLINED
             }),
             selected: plain.add_modifier(Modifier::REVERSED),
-            heat: [
-                Color::Blue,
-                Color::Cyan,
-                Color::Green,
-                Color::Yellow,
-                Color::Red,
-            ]
-            .map(fg),
-            category: [
-                Color::Blue,
-                Color::Magenta,
-                Color::Cyan,
-                Color::Green,
-                Color::Yellow,
-            ]
-            .map(fg),
+            heat: five(|p| p.heat),
+            category: five(|p| p.category),
             glyphs: if ascii { ASCII } else { UNICODE },
         }
+    }
+
+    /// The next theme with the same glyphs.
+    pub fn next(&self) -> Self {
+        Self::named(self.name.next(), self.depth, self.glyphs.ascii)
     }
 
     /// The colour of a block.

@@ -4,7 +4,9 @@ use super::columns::Phase;
 use super::editor::{Editor, Outcome};
 use super::keymap::Action;
 use super::layout::Mode;
+use super::own::Own;
 use super::panels;
+use super::replay;
 use super::state::{App, Overlay, Panel};
 use crate::session::snapshot::{Command, RecommendationStatus, Snapshot};
 use crossterm::event::{KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind};
@@ -24,6 +26,8 @@ pub enum Message {
     Resize(u16, u16),
     /// The session has something new.
     Snapshot(Arc<Snapshot>),
+    /// What the dashboard itself costs.
+    Own(Own),
 }
 
 /// Applies `message`; the commands are for the session, in order.
@@ -32,6 +36,9 @@ pub fn update(app: &mut App, message: Message) -> Vec<Command> {
         Message::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
         Message::Key(key) => on_key(app, &key),
         Message::Mouse(mouse) => {
+            if let Some(scrub) = replay::mouse(app, mouse) {
+                return vec![Command::Scrub(scrub)];
+            }
             on_mouse(app, mouse);
             Vec::new()
         }
@@ -45,6 +52,10 @@ pub fn update(app: &mut App, message: Message) -> Vec<Command> {
         }
         Message::Snapshot(snapshot) => {
             app.take(snapshot);
+            Vec::new()
+        }
+        Message::Own(own) => {
+            app.take_own(own);
             Vec::new()
         }
     }
@@ -96,6 +107,10 @@ fn on_editor_key(app: &mut App, mut editor: Editor, key: &KeyEvent) -> Vec<Comma
 }
 
 fn on_paste(app: &mut App, text: &str) {
+    if app.snapshot().playback.is_some() {
+        app.notice = Some(replay::NO_SESSION.into());
+        return;
+    }
     match &mut app.overlay {
         Overlay::Prompt(editor) => editor.insert(text),
         _ => {
@@ -118,6 +133,8 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
         Action::ResetStats => return vec![Command::ResetStats],
         Action::Apply => return apply(app),
         Action::Undo => return vec![Command::Undo],
+        Action::Scrub(scrub) => return vec![Command::Scrub(scrub)],
+        Action::NoSession => app.notice = Some(replay::NO_SESSION.into()),
         Action::Quit => {
             app.quit = true;
             return vec![Command::Quit];
@@ -172,6 +189,10 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             });
         }
         Action::Freeze => app.toggle_freeze(),
+        Action::Theme => {
+            app.theme = app.theme.next();
+            app.notice = Some(format!("theme: {}", app.theme.name.name()));
+        }
         Action::Help => app.overlay = Overlay::Help(0),
         Action::Suspend => app.suspend = true,
     }
@@ -246,7 +267,8 @@ fn move_cursor(app: &mut App, by: i64) {
         Panel::Roofline => panels::roofline::move_cursor(app, by),
         Panel::Counters => panels::counters::move_cursor(app, by),
         Panel::Tree => panels::tree::move_cursor(app, by),
-        Panel::Memory | Panel::Latency | Panel::Debug => {}
+        Panel::Debug => panels::debug::move_cursor(app, by),
+        Panel::Memory | Panel::Latency => {}
     }
 }
 
@@ -287,7 +309,7 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
     }
     if wheel == 0
         && layout.mode == Mode::Full
-        && let Some((panel, _)) = panels::header::tabs(layout.header)
+        && let Some((panel, _)) = panels::header::tabs(app, layout.header)
             .into_iter()
             .find(|(_, r)| r.contains(at))
     {

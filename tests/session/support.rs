@@ -2,7 +2,7 @@
 
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::sampler::SamplerConfig;
-use cbtop::engine::{Config, KvType, config::Schedule};
+use cbtop::engine::{Config, KvType, SyncMode, config::Schedule};
 use cbtop::profiler::Clock;
 use cbtop::session::snapshot::{
     BrickRow, Command, MAX_TOKENS_SHOWN, RecommendationStatus, RunState, Snapshot,
@@ -63,6 +63,8 @@ pub fn options(prompt: &str) -> Options {
         pace: None,
         clock: Clock::modelled(),
         bandwidth: Vec::new(),
+        peaks: Vec::new(),
+        sync_mode: SyncMode::Deferred,
     }
 }
 

@@ -4,6 +4,7 @@ use super::FloatOps;
 use super::attention::{AttentionElem, MANY};
 use super::bricks::Job;
 use super::kv::{KvPlanes, Planes};
+use crate::engine::Done;
 use crate::model::{Buf, Q8_BLOCK};
 use std::ops::Range;
 
@@ -67,18 +68,26 @@ impl Job<'_> {
         window: Option<usize>,
         sinks: Option<&[f32]>,
         tid: usize,
-    ) {
+    ) -> Done {
         let deal = self.deal();
-        self.pieces(i, tid, self.tasks(&deal), 1, |tasks| {
+        let mut parts = [0; 3];
+        let done = self.pieces(i, tid, self.tasks(&deal), 1, |tasks| {
             for task in tasks {
                 let task = self.task(&deal, task, window);
-                match &self.exec.cache.planes {
+                let times = match &self.exec.cache.planes {
                     KvPlanes::F16(p) => self.attend_task(p, layer, &task, sinks, tid),
                     KvPlanes::F32(p) => self.attend_task(p, layer, &task, sinks, tid),
                     KvPlanes::Q8_0(p) => self.attend_task(p, layer, &task, sinks, tid),
+                };
+                for (sum, ticks) in parts.iter_mut().zip(times) {
+                    *sum += ticks;
                 }
             }
         });
+        Done {
+            attention: parts,
+            ..done
+        }
     }
 
     pub(super) fn quantise_heads(&self, tid: usize) {
@@ -146,6 +155,7 @@ impl Job<'_> {
         Task { queries, n }
     }
 
+    /// Returns the ticks that scores, softmax and weighted values took.
     fn attend_task<E: AttentionElem>(
         &self,
         planes: &Planes<E>,
@@ -153,7 +163,9 @@ impl Job<'_> {
         task: &Task,
         sinks: Option<&[f32]>,
         tid: usize,
-    ) {
+    ) -> [u64; 3] {
+        let began = self.clock.ticks();
+        let (scored, weighed);
         let (hp, b, ops) = (self.hp, &self.exec.buffers, self.exec.ops);
         let queries = &task.queries[..task.n];
         let first = &queries[0];
@@ -178,6 +190,7 @@ impl Job<'_> {
                 }
                 (planes.ops.scores)(&q[..n], keys, &scale[..n], &mut out[..n]);
             });
+            scored = self.clock.ticks();
             for (c, query) in queries.iter().enumerate() {
                 let scores = b.scores.part_mut(column(c), 0, query.seen());
                 if let Some(cap) = hp.attn_softcap {
@@ -191,6 +204,7 @@ impl Job<'_> {
                 out.part_mut(query.token, query.head * dim_v, dim_v)
                     .fill(0.0);
             }
+            weighed = self.clock.ticks();
             task.segments(|at, n, slots| {
                 let values = planes.v.rows(layer, kv_head, slots.start, slots.end);
                 let mut p: [&[f32]; MANY] = [&[]; MANY];
@@ -208,6 +222,9 @@ impl Job<'_> {
                 }
             }
         }
+        // Saturating: stamps may run backward when the thread changes its CPU.
+        let ended = self.clock.ticks();
+        [(began, scored), (scored, weighed), (weighed, ended)].map(|(a, b)| b.saturating_sub(a))
     }
 }
 

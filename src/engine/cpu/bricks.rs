@@ -5,7 +5,7 @@ use super::exec::{Executor, StepInput};
 use super::pool::Barrier;
 use super::{Acts, FloatOps, Input, MatCall};
 use crate::engine::config::Schedule;
-use crate::engine::{NO_LAYER, Observer};
+use crate::engine::{Call, Done, Lane, NO_LAYER, Observer, SyncMode, Ticks};
 use crate::model::work::StepShape;
 use crate::model::{Act, Brick, Buf, Hparams, Matrix, Model, Op, Plan, Q8_BLOCK, RopeStyle};
 use crate::quant;
@@ -24,6 +24,9 @@ pub(super) struct Job<'a> {
     pub(super) step: &'a StepInput,
     pub(super) shape: StepShape<'a>,
     pub(super) threads: usize,
+    /// For what is timed inside a brick.
+    pub(super) clock: &'a dyn Ticks,
+    pub(super) sync: SyncMode,
 }
 
 // The safety argument of every brick below is the same. Within a brick, threads write disjoint parts: columns, heads, rows or
@@ -35,10 +38,43 @@ impl Job<'_> {
         for i in range {
             let brick = &self.plan.bricks[i];
             self.run(i, brick, tid);
-            if brick.barrier && !barrier.wait() {
+            if self.waits_after(i) && !barrier.wait() {
                 return;
             }
         }
+    }
+
+    /// As [`Self::walk`], with a lane that is told of every brick.
+    pub(super) fn walk_watched(
+        &self,
+        range: Range<usize>,
+        tid: usize,
+        barrier: Barrier<'_>,
+        lane: &mut impl Lane,
+    ) {
+        for i in range {
+            let start = lane.start();
+            let done = self.run(i, &self.plan.bricks[i], tid);
+            let end = lane.worked(start, i as u32, done);
+            if self.waits_after(i) {
+                if !barrier.wait() {
+                    return;
+                }
+                lane.synced(end);
+            }
+        }
+    }
+
+    /// Whether all threads wait for each other after brick `i`: because others read what it wrote, or because whoever
+    /// watches asked for it.
+    fn waits_after(&self, i: usize) -> bool {
+        let (brick, next) = (&self.plan.bricks[i], self.plan.bricks.get(i + 1));
+        brick.barrier
+            || match self.sync {
+                SyncMode::Immediate => true,
+                SyncMode::PerLayer => next.is_none_or(|n| n.layer != brick.layer),
+                SyncMode::Deferred | SyncMode::None => false,
+            }
     }
 
     /// As [`Self::walk`] on thread 0, which reports every brick with its own start and end.
@@ -51,7 +87,7 @@ impl Job<'_> {
         for i in range {
             let brick = &self.plan.bricks[i];
             let start = observer.start();
-            self.run(i, brick, 0);
+            let done = self.run(i, brick, 0);
             let layer = brick.layer.map_or(NO_LAYER, |l| l as u16);
             let shape = match brick.op {
                 Op::ExpertMatMul { .. } => StepShape {
@@ -60,8 +96,16 @@ impl Job<'_> {
                 },
                 _ => self.shape,
             };
-            let end = observer.worked(start, brick.id, layer, brick.work(self.hp, &shape));
-            if brick.barrier {
+            let call = Call {
+                id: brick.id,
+                layer,
+                brick: Some(i as u32),
+                barrier: self.waits_after(i),
+                work: brick.work(self.hp, &shape),
+                done,
+            };
+            let end = observer.worked(start, call);
+            if call.barrier {
                 if !barrier.wait() {
                     return;
                 }
@@ -71,8 +115,18 @@ impl Job<'_> {
     }
 
     /// This thread's share of a brick.
-    fn run(&self, i: usize, brick: &Brick, tid: usize) {
+    fn run(&self, i: usize, brick: &Brick, tid: usize) -> Done {
         match &brick.op {
+            Op::MatMul { w, bias, src, dst } => {
+                return self.mat_mul(i, brick, (w, bias.as_deref()), (*src, *dst), tid);
+            }
+            Op::ExpertMatMul { w, bias, src, dst } => {
+                return self.expert_mat_mul(i, (w, bias.as_deref()), (*src, *dst), tid);
+            }
+            Op::Attend { window, sinks } => {
+                let layer = brick.layer.unwrap_or(0);
+                return self.attend(i, layer, *window, sinks.as_deref(), tid);
+            }
             Op::Embed {
                 table,
                 scale,
@@ -85,9 +139,6 @@ impl Job<'_> {
                 bias,
             } => self.norm(brick, (*src, *dst), weight, bias.as_deref(), tid),
             Op::Copy { src, dst } => self.copy(*src, *dst, tid),
-            Op::MatMul { w, bias, src, dst } => {
-                self.mat_mul(i, brick, (w, bias.as_deref()), (*src, *dst), tid)
-            }
             Op::QkNorm { q, k } if q.len() == self.hp.head_dim_k => {
                 self.for_heads(tid, |token, slot| {
                     let weight = if slot < self.hp.n_head { q } else { k };
@@ -109,10 +160,6 @@ impl Job<'_> {
                 let layer = brick.layer.unwrap_or(0);
                 self.for_heads(tid, |token, slot| self.kv_write(layer, token, slot));
             }
-            Op::Attend { window, sinks } => {
-                let layer = brick.layer.unwrap_or(0);
-                self.attend(i, layer, *window, sinks.as_deref(), tid);
-            }
             Op::QuantiseHeads => self.quantise_heads(tid),
             Op::Activate {
                 act,
@@ -130,12 +177,10 @@ impl Job<'_> {
                 scale,
             } => self.route(*routing, bias.as_deref(), *scale, tid),
             Op::Dispatch { src } => self.dispatch(*src, tid),
-            Op::ExpertMatMul { w, bias, src, dst } => {
-                self.expert_mat_mul(i, (w, bias.as_deref()), (*src, *dst), tid)
-            }
             Op::Combine { shared, src } => self.combine(shared, *src, tid),
             Op::Residual { src, scale } => self.residual(*src, *scale, tid),
         }
+        Done::default()
     }
 
     pub(super) fn my_tokens(&self, tid: usize) -> Range<usize> {
@@ -235,12 +280,14 @@ impl Job<'_> {
         total: usize,
         grain: usize,
         mut f: impl FnMut(Range<usize>),
-    ) {
+    ) -> Done {
+        let mut done = Done::default();
+        let fair = share(total.div_ceil(grain), tid, self.threads);
         match self.exec.config.schedule {
             Schedule::Static => {
-                let units = share(total.div_ceil(grain), tid, self.threads);
-                let r = units.start * grain..(units.end * grain).min(total);
+                let r = fair.start * grain..(fair.end * grain).min(total);
                 if !r.is_empty() {
+                    done.pieces = 1;
                     f(r);
                 }
             }
@@ -252,12 +299,16 @@ impl Job<'_> {
                 loop {
                     let start = self.exec.counters[i].fetch_add(piece, Ordering::Relaxed);
                     if start >= total {
-                        return;
+                        break;
                     }
+                    done.pieces = done.pieces.saturating_add(1);
+                    let elsewhere = !fair.contains(&(start / grain));
+                    done.stolen = done.stolen.saturating_add(elsewhere.into());
                     f(start..(start + piece).min(total));
                 }
             }
         }
+        done
     }
 
     fn mat_mul(
@@ -267,11 +318,11 @@ impl Job<'_> {
         (w, bias): (&Matrix, Option<&[f32]>),
         (src, dst): (Buf, Buf),
         tid: usize,
-    ) {
+    ) -> Done {
         let columns = brick.columns(self.hp, &self.shape);
         self.pieces(i, tid, w.rows, ROW_GRAIN, |rows| {
             self.mat_mul_rows(i, (w, bias), (src, dst), 0..columns, rows);
-        });
+        })
     }
 
     /// Rows `rows` of a product, for columns `columns` of source and destination.

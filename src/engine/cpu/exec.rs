@@ -11,6 +11,7 @@ use crate::engine::{Choice, Config, EngineError, Observer};
 use crate::model::work::StepShape;
 use crate::model::{Buf, Matrix, Model, Op, RopeTable, Span};
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -164,7 +165,10 @@ impl Executor {
         }
         let tokens = step.ids.len();
         self.buffers.set_tokens(tokens);
-        let observer = OnThread0(UnsafeCell::new(observer));
+        let mut lanes = observer.take_lanes();
+        let (clock, sync) = (observer.clock(), observer.sync_mode());
+        let on_thread_0 = OnThread0(UnsafeCell::new(observer));
+        let each = EachThread::new(&mut lanes);
         let job = Job {
             exec: self,
             model,
@@ -181,16 +185,25 @@ impl Executor {
                 active_experts: None,
             },
             threads: pool.threads(),
+            clock: &clock,
+            sync,
         };
-        pool.run(&|tid, barrier| {
+        let done = pool.run(&|tid, barrier| {
             if tid == 0 {
                 // SAFETY: only thread 0 comes here, once a dispatch.
-                let observer = unsafe { observer.get() };
+                let observer = unsafe { on_thread_0.get() };
                 job.walk_observed(range.clone(), barrier, *observer);
-            } else {
-                job.walk(range.clone(), tid, barrier);
+                return;
             }
-        })
+            // SAFETY: thread `tid` alone asks for this one, once a dispatch.
+            match unsafe { each.get(tid - 1) } {
+                Some(lane) => job.walk_watched(range.clone(), tid, barrier, lane),
+                None => job.walk(range.clone(), tid, barrier),
+            }
+        });
+        let OnThread0(observer) = on_thread_0;
+        observer.into_inner().put_lanes(lanes);
+        done
     }
 }
 
@@ -212,6 +225,34 @@ fn uniform_type(w: &[Matrix]) -> Option<&Matrix> {
 
 // SAFETY: `routes` is written on one thread, between barriers at which all others wait (`Op::Route`).
 unsafe impl Sync for Executor {}
+
+/// Values of which each is touched by one thread.
+struct EachThread<'a, T> {
+    first: *mut T,
+    count: usize,
+    all: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: `get` hands every value to one thread only.
+unsafe impl<T: Send> Sync for EachThread<'_, T> {}
+
+impl<'a, T> EachThread<'a, T> {
+    fn new(all: &'a mut [T]) -> Self {
+        Self {
+            first: all.as_mut_ptr(),
+            count: all.len(),
+            all: PhantomData,
+        }
+    }
+
+    /// # Safety
+    /// Index `i` is asked for by one thread only, and the reference is dropped before it asks again.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn get(&self, i: usize) -> Option<&mut T> {
+        // SAFETY: inside the slice, which is borrowed for as long as `self` lives; the caller's promise.
+        (i < self.count).then(|| unsafe { &mut *self.first.add(i) })
+    }
+}
 
 /// A value that only thread 0 touches.
 struct OnThread0<T>(UnsafeCell<T>);

@@ -3,6 +3,7 @@
 use super::bricks::{Job, ROW_GRAIN};
 use super::buffers::share;
 use super::routing::Routes;
+use crate::engine::Done;
 use crate::model::arch::Routing;
 use crate::model::{Buf, Matrix, SharedExpert};
 
@@ -48,9 +49,9 @@ impl Job<'_> {
         (w, bias): (&[Matrix], Option<&[f32]>),
         (src, dst): (Buf, Buf),
         tid: usize,
-    ) {
+    ) -> Done {
         let Some(rows) = w.first().map(|w| w.rows) else {
-            return;
+            return Done::default();
         };
         let active = self.routes().active();
         // Experts one after the other, each in whole pieces.
@@ -67,7 +68,7 @@ impl Job<'_> {
                 let columns = self.routes().columns(e);
                 self.mat_mul_rows(i, (&w[e], bias), (src, dst), columns, part);
             }
-        });
+        })
     }
 
     pub(super) fn combine(&self, shared: &SharedExpert, src: Buf, tid: usize) {

@@ -15,11 +15,13 @@ mod buffers;
 pub mod exec;
 mod experts;
 mod float_ops;
+pub mod kernel_use;
 pub mod kv;
 mod mat;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod pages;
+pub mod peak;
 pub mod pool;
 pub mod prefetch;
 mod routing;

@@ -122,6 +122,34 @@ pub struct Profiling {
     pub stamp_ns: Option<f64>,
     /// Share of a decode step that stamping takes on one thread, by the two figures above, 0 to 1.
     pub stamp_share: Option<f64>,
+    /// Wall time of a decode step by the system's clock, from before it begins to after its token is sampled, microseconds,
+    /// mean of those that ran without a stop.
+    #[serde(default)]
+    pub wall_us: Option<f64>,
+    /// What the rows of the brick table, named gaps among them, sum to over the same steps, microseconds.
+    #[serde(default)]
+    pub accounted_us: Option<f64>,
+}
+
+/// Times of work outside the engine, by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NamedRow {
+    /// What it is.
+    pub name: String,
+    /// How often it was done.
+    pub calls: u64,
+    /// Time in all, microseconds.
+    pub total_us: f64,
+    /// Mean, microseconds; `None` before the first.
+    pub mean_us: Option<f64>,
+    /// Standard deviation, microseconds; `None` with fewer than two.
+    pub stddev_us: Option<f64>,
+    /// Median, microseconds (histogram, within 4%).
+    pub p50_us: Option<f64>,
+    /// 99th percentile, microseconds.
+    pub p99_us: Option<f64>,
+    /// Longest, microseconds.
+    pub max_us: Option<f64>,
 }
 
 /// A task of an event loop.

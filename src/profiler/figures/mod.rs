@@ -5,7 +5,7 @@ mod roofline;
 mod timeline;
 
 pub use counters::{
-    AsyncTask, BrickCounters, Counters, Profiling, Support, SystemFigures, ThreadCounters,
+    AsyncTask, BrickCounters, Counters, NamedRow, Profiling, Support, SystemFigures, ThreadCounters,
 };
 pub use roofline::{Peak, PeakKind, RoofPoint, Roofline};
 pub use timeline::{
@@ -165,7 +165,8 @@ pub struct CriticalNode {
     pub id: BrickId,
     /// Time on the path, microseconds a token.
     pub us: f64,
-    /// How much longer its calls could take without making the step longer, summed over the step, microseconds.
+    /// Slack of its shares on all threads: how much longer those that the path does not go through could take without making
+    /// the step longer, summed over the step, microseconds.
     #[serde(default)]
     pub slack_us: f64,
     /// Share of the path, 0 to 1.

@@ -98,7 +98,9 @@ fn hint(app: &App) -> Line<'static> {
         _ if !selected.applicable => return Line::styled(" not in a running session ", theme.dim),
         _ => (Action::Apply, "applies it"),
     };
-    let key = app.keymap.label(action).unwrap_or_default();
+    let Some(key) = app.keymap.label(action) else {
+        return Line::default();
+    };
     Line::from(vec![
         Span::styled(format!(" {key}"), theme.accent),
         Span::styled(format!(" {word} "), theme.dim),

@@ -46,7 +46,7 @@ pub fn panel(
             if focused { theme.glyphs.pointer } else { " " },
             theme.accent,
         ),
-        Span::styled(format!("{} ", panel.key()), theme.accent),
+        Span::styled(format!("{} ", app.panel_key(panel)), theme.accent),
         Span::styled(
             format!("{} ", panel.title()),
             if focused { theme.accent } else { theme.strong },

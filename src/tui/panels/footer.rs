@@ -3,6 +3,7 @@
 use super::chrome::{self, Part};
 use crate::session::snapshot::RunState;
 use crate::tui::keymap::Action;
+use crate::tui::replay;
 use crate::tui::state::App;
 use crate::tui::text::{fit, sanitise};
 use ratatui::buffer::Buffer;
@@ -13,6 +14,8 @@ use ratatui::text::{Line, Span};
 /// Draws the status line: the dashboard's own notice, the session's message, why the run ended, or the verdict.
 pub fn render_status(app: &App, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
+    let (area, bar) = replay::split(app, area);
+    replay::render(app, bar, buf);
     let (mark, text, style) = status(app);
     let text = fit(
         &sanitise(&text, theme.glyphs.ascii),
@@ -40,29 +43,32 @@ fn status(app: &App) -> (&'static str, String, Style) {
         };
     }
     let key = |action| app.keymap.label(action).unwrap_or_default();
-    let again = format!(
-        "{} runs it again, {} new prompt",
+    let mut again = format!(
+        ": {} runs it again, {} new prompt",
         key(Action::Restart),
         key(Action::EditPrompt)
     );
-    let steps = format!(
-        "{} one layer, {} one token, {} go on",
+    let mut steps = format!(
+        ": {} one layer, {} one token, {} go on",
         key(Action::StepLayer),
         key(Action::StepToken),
         key(Action::Pause)
     );
+    if app.snapshot().playback.is_some() {
+        (again, steps) = (String::new(), String::new());
+    }
     match &app.snapshot().state {
-        RunState::Failed { error } => (failed, format!("{error}: {again}"), theme.bad),
-        RunState::Finished { reason } => (finished, format!("{reason}: {again}"), theme.warn),
+        RunState::Failed { error } => (failed, format!("{error}{again}"), theme.bad),
+        RunState::Finished { reason } => (finished, format!("{reason}{again}"), theme.warn),
         RunState::PausedAtLayer { next_layer } => {
             let layers = app.snapshot().model.n_layers;
             (
                 paused,
-                format!("paused before layer {next_layer} of {layers}: {steps}"),
+                format!("paused before layer {next_layer} of {layers}{steps}"),
                 theme.warn,
             )
         }
-        RunState::Paused => (paused, format!("paused: {steps}"), theme.warn),
+        RunState::Paused => (paused, format!("paused{steps}"), theme.warn),
         RunState::Prefill { done, total } => (
             running,
             format!("reading the prompt: {done} of {total} tokens"),

@@ -4,6 +4,7 @@ use super::chrome::{self, Part};
 use crate::session::snapshot::RunState;
 use crate::tui::format::{bytes, count, number, percent, seconds, tok_s};
 use crate::tui::keymap::Action;
+use crate::tui::replay;
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{fit, sanitise, width};
 use ratatui::buffer::Buffer;
@@ -11,20 +12,64 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
+/// How much of a tab's text is drawn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tabs {
+    /// Key and name of every panel, with air.
+    Roomy,
+    /// Key and name of every panel.
+    Tight,
+    /// Keys, and the title of the focused panel.
+    Title,
+    /// Keys, and one word for the focused panel.
+    Word,
+    /// Keys.
+    Keys,
+}
+
+/// What stands in the tab of `panel`, after the mark of the focused one.
+fn tab_text(app: &App, panel: Panel, tabs: Tabs) -> (String, String) {
+    let key = app.panel_key(panel);
+    let name = match tabs {
+        Tabs::Roomy => format!(" {} ", panel.short()),
+        Tabs::Tight => format!(" {}", panel.short()),
+        Tabs::Title if panel == app.focus => format!(" {} ", panel.title()),
+        Tabs::Word if panel == app.focus => format!(" {} ", panel.short()),
+        Tabs::Title | Tabs::Word | Tabs::Keys => " ".into(),
+    };
+    (key, name)
+}
+
+fn tab_style(app: &App, area: Rect) -> Tabs {
+    let columns = |tabs| {
+        let tab = |p| {
+            let (key, name) = tab_text(app, p, tabs);
+            width(&key) + width(&name) + 2
+        };
+        Panel::ALL.into_iter().map(tab).sum::<usize>() + 3
+    };
+    [Tabs::Roomy, Tabs::Tight, Tabs::Title, Tabs::Word]
+        .into_iter()
+        .find(|t| columns(*t) <= area.width.into())
+        .unwrap_or(Tabs::Keys)
+}
+
 /// Where the tabs of the panels are in the lower border of a header of `area`.
-pub fn tabs(area: Rect) -> Vec<(Panel, Rect)> {
+pub fn tabs(app: &App, area: Rect) -> Vec<(Panel, Rect)> {
+    let style = tab_style(app, area);
     let mut x = area.x.saturating_add(2);
     let y = area.bottom().saturating_sub(1);
     Panel::ALL
         .into_iter()
         .map(|panel| {
-            let w = panel.short().len() as u16 + 4;
+            let (key, name) = tab_text(app, panel, style);
+            let w = (1 + width(&key) + width(&name)) as u16;
             let tab = Rect::new(x, y, w, 1).intersection(area);
             x = x.saturating_add(w + 1);
             (panel, tab)
         })
         // The corner of the frame stays.
-        .filter(|(_, tab)| tab.right() + 1 < area.right())
+        .filter(|(_, tab)| tab.right() < area.right())
         .collect()
 }
 
@@ -42,7 +87,9 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         badge,
         Line::default(),
     );
-    for (panel, tab) in tabs(area) {
+    let tab_style = tab_style(app, area);
+    for (panel, tab) in tabs(app, area) {
+        let (key, name) = tab_text(app, panel, tab_style);
         let style = if panel == app.focus {
             theme.accent
         } else {
@@ -55,8 +102,8 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
         };
         let line = Line::from(vec![
             Span::styled(mark, theme.accent),
-            Span::styled(format!("{} ", panel.key()), theme.accent),
-            Span::styled(format!("{} ", panel.short()), style),
+            Span::styled(key, theme.accent),
+            Span::styled(name, style),
         ]);
         chrome::put(&line, tab, buf);
     }
@@ -192,7 +239,7 @@ fn model(app: &App, room: usize) -> Line<'static> {
 fn badge(app: &App) -> Line<'static> {
     let theme = &app.theme;
     let [running, paused, finished, failed, frozen] = theme.glyphs.state;
-    let mut spans = Vec::new();
+    let mut spans: Vec<Span<'static>> = replay::badge(app).into_iter().collect();
     if app.frozen() {
         let key = app.keymap.label(Action::Freeze).unwrap_or_default();
         spans.push(Span::styled(

@@ -68,7 +68,8 @@ fn lines(app: &App, width: u16) -> Vec<Line<'static>> {
     let blocks: Vec<Vec<Line<'static>>> = Group::ALL
         .into_iter()
         .map(|g| block(app, g))
-        .chain(std::iter::once(editor(app)))
+        // In a recording there is no prompt to type.
+        .chain(app.snapshot().playback.is_none().then(|| editor(app)))
         .collect();
     if width < 2 * COLUMN {
         return blocks.into_iter().flatten().collect();

@@ -16,11 +16,21 @@
 //! The engine's code is the same for measured and modelled clocks: modelled time advances in `worked`, by the cost of
 //! the [`Work`] handed over, and stands still otherwise, so barriers cost nothing in it.
 
-use super::clock::Clock;
-use crate::engine::{NO_LAYER, Observer, StepKind};
+mod lane;
+mod trace;
+
+pub use lane::{Span, WorkerLane};
+
+use super::clock::{Clock, os_thread_id};
+use crate::engine::{Call, Done, Observer, StepKind, SyncMode, Ticks};
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
-use crate::profiler::figures::{StepEvent, StepTrace};
+use crate::profiler::counters::BrickSampler;
+use crate::profiler::figures::{BrickCounters, StepTrace};
+use lane::Cores;
+
+/// Counters are read by brick in one of so many decode steps: a reading is a system call.
+const SAMPLE_EVERY: u64 = 16;
 
 /// One timed call. Times are ticks of the record's clock; `start` counts from the start of the step, pauses left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +45,15 @@ pub struct Event {
     pub work_ticks: u64,
     /// Waiting at the barrier after it.
     pub sync_ticks: u64,
-    /// What it did.
+    /// What it did, all threads together.
     pub work: Work,
+    /// Its place in the plan; `None` for what is not in it.
+    pub brick: Option<u32>,
+    /// Whether all threads wait for each other after it.
+    pub barrier: bool,
+    /// What thread 0 did of it.
+    pub done: Done,
+    core: u16,
 }
 
 /// One step, brick by brick, in the order they ran.
@@ -54,13 +71,27 @@ pub struct StepRecord {
     pub work: u64,
     /// Sum of the events' waiting, ticks.
     pub sync: u64,
-    /// Wall time that neither of the two accounts for, ticks; never negative.
+    /// From the step's begin to its first call: waking the other threads, ticks.
+    pub launch: u64,
+    /// From the last call of the plan to the one after it: the other threads come to their end, ticks.
+    pub join: u64,
+    /// Wall time that none of these accounts for, ticks; never negative.
     pub unattributed: u64,
     /// Calls that did not fit into the memory set aside; their time is in `unattributed`.
     pub dropped: u64,
     clock: Clock,
     begin: u64,
+    /// End of the last call and its waiting, from the step's begin.
+    last_end: u64,
+    cores: Cores,
     events: Vec<Event>,
+}
+
+impl Event {
+    /// Core (logical CPU) of thread 0 at its end, where the clock tells.
+    pub fn core(&self) -> Option<u32> {
+        lane::core(self.core)
+    }
 }
 
 impl StepRecord {
@@ -82,6 +113,11 @@ impl StepRecord {
         self.clock.us(self.wall)
     }
 
+    /// When the step began, microseconds of the clock, pauses left out.
+    pub fn begin_us(&self) -> f64 {
+        self.clock.us(self.begin)
+    }
+
     /// Bytes that the step's bricks moved.
     pub fn bytes(&self) -> u64 {
         self.events
@@ -89,24 +125,9 @@ impl StepRecord {
             .fold(0, |sum, e| sum.saturating_add(e.work.bytes))
     }
 
-    fn trace(&self, wall: u64) -> StepTrace {
-        let event = |e: &Event| StepEvent {
-            id: e.id,
-            layer: (e.layer != NO_LAYER).then_some(u32::from(e.layer)),
-            start_us: self.clock.us(e.start),
-            work_us: self.clock.us(e.work_ticks),
-            sync_us: self.clock.us(e.sync_ticks),
-            brick: None,
-            barrier: false,
-        };
-        StepTrace {
-            kind: self.kind,
-            position: self.position,
-            tokens: self.tokens,
-            wall_us: self.clock.us(wall),
-            events: self.events.iter().map(event).collect(),
-            threads: Vec::new(),
-        }
+    /// Times that thread 0 was seen on another core than at the brick before.
+    pub fn migrations(&self) -> u32 {
+        self.cores.migrations()
     }
 }
 
@@ -114,6 +135,15 @@ impl StepRecord {
 #[derive(Debug)]
 pub struct StepRecorder {
     record: StepRecord,
+    /// Those of threads 1, 2 and so on; away while a dispatch runs.
+    lanes: Vec<WorkerLane>,
+    /// The system's id of the thread that drives the engine, once it has.
+    os_thread: Option<i32>,
+    mode: SyncMode,
+    /// Reads counters at the boundaries of every so many decode steps, where there are counters.
+    sampler: Option<BrickSampler>,
+    decode_steps: u64,
+    sampling: bool,
     enabled: bool,
     in_step: bool,
     /// Modelled time so far, ticks.
@@ -133,14 +163,24 @@ impl StepRecorder {
             wall: 0,
             work: 0,
             sync: 0,
+            launch: 0,
+            join: 0,
             unattributed: 0,
             dropped: 0,
             clock,
             begin: 0,
+            last_end: 0,
+            cores: Cores::default(),
             events: Vec::with_capacity(max_events_per_step),
         };
         Self {
             record,
+            lanes: Vec::new(),
+            os_thread: None,
+            mode: SyncMode::Deferred,
+            sampler: None,
+            decode_steps: 0,
+            sampling: false,
             enabled: true,
             in_step: false,
             virtual_now: 0,
@@ -149,16 +189,59 @@ impl StepRecorder {
         }
     }
 
-    /// Switches the recording of bricks; steps are timed either way. Takes effect at once, so call it between steps.
-    /// A modelled recorder stays on: without its bricks no time would pass.
-    pub fn set_enabled(&mut self, enabled: bool) {
-        self.enabled = enabled || self.record.clock.is_modelled();
+    /// How threads are kept in step; with [`SyncMode::None`] bricks are not recorded, steps are timed either way. Takes
+    /// effect at once, so call it between steps. A modelled recorder goes on recording: without bricks no time would pass.
+    pub fn set_mode(&mut self, mode: SyncMode) {
+        self.mode = mode;
+        self.enabled = mode != SyncMode::None || self.record.clock.is_modelled();
     }
 
-    /// Whether bricks are recorded.
-    #[inline]
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
+    /// How threads are kept in step.
+    pub fn mode(&self) -> SyncMode {
+        self.mode
+    }
+
+    /// Stamps taken in the last step, all threads together: one before and one after a brick, one after a barrier. Those
+    /// inside attention, four for a head or a few, are not among them.
+    pub fn stamps(&self) -> u64 {
+        let events = self.record.events.iter();
+        let driver: u64 = events.map(|e| 2 + u64::from(e.sync_ticks > 0)).sum();
+        let spans = self.lanes.iter().flat_map(WorkerLane::spans);
+        let workers: u64 = spans.map(|s| 2 + u64::from(s.synced > s.end)).sum();
+        driver + workers
+    }
+
+    /// Reads `sampler` at every boundary of thread 0 in one of [`SAMPLE_EVERY`] decode steps.
+    pub fn set_sampler(&mut self, sampler: Option<BrickSampler>) {
+        self.sampler = sampler;
+    }
+
+    /// What was counted by brick; empty without a sampler.
+    pub fn sampled_bricks(&self) -> Vec<BrickCounters> {
+        self.sampler
+            .as_ref()
+            .map_or_else(Vec::new, BrickSampler::figures)
+    }
+
+    /// What the workers recorded, thread 1 first; empty with modelled time.
+    pub fn lanes(&self) -> &[WorkerLane] {
+        &self.lanes
+    }
+
+    /// Times that any thread was seen on another core in the last step; `None` where the clock does not tell.
+    pub fn migrations(&self) -> Option<u32> {
+        self.record.cores.known()?;
+        let workers = self.lanes.iter().map(WorkerLane::migrations);
+        Some(workers.fold(self.record.migrations(), u32::saturating_add))
+    }
+
+    /// The system's ids of the threads, that which drives the engine first; those that have not run yet are left out.
+    pub fn os_threads(&self) -> Vec<i32> {
+        let workers = self.lanes.iter().map(WorkerLane::os_thread);
+        std::iter::once(self.os_thread)
+            .chain(workers)
+            .flatten()
+            .collect()
     }
 
     /// The clock in use.
@@ -171,9 +254,27 @@ impl StepRecorder {
     pub fn begin_step(&mut self, kind: StepKind, position: u32, tokens: u32) {
         self.resume();
         self.in_step = true;
+        if self.os_thread.is_none() {
+            self.os_thread = os_thread_id();
+        }
+        for lane in &mut self.lanes {
+            lane.begin_step();
+        }
+        self.decode_steps += u64::from(kind == StepKind::Decode);
+        self.sampling = false;
+        if let Some(sampler) = self.sampler.as_mut().filter(|_| {
+            kind == StepKind::Decode
+                && self.enabled
+                && self.decode_steps.is_multiple_of(SAMPLE_EVERY)
+        }) {
+            self.sampling = true;
+            sampler.start();
+        }
         let begin = self.now();
         let record = &mut self.record;
         record.events.clear();
+        record.cores.clear();
+        (record.launch, record.join, record.last_end) = (0, 0, 0);
         (record.kind, record.position, record.tokens) = (kind, position, tokens);
         (
             record.wall,
@@ -202,20 +303,40 @@ impl StepRecorder {
         if self.enabled { self.now() } else { 0 }
     }
 
-    /// Stamp after thread 0's own part of brick `id`, which began at `start`. Returns the end of the work.
+    /// Stamp after thread 0's own part of brick `id`, which began at `start` and is not in any plan. Returns the end of the
+    /// work.
     #[inline]
     pub fn worked(&mut self, start: u64, id: BrickId, layer: u16, work: Work) -> u64 {
+        self.called(start, Call::outside(id, layer, work))
+    }
+
+    /// Stamp after thread 0's own part of a call, which began at `start`. Returns the end of the work.
+    #[inline]
+    pub fn called(&mut self, start: u64, call: Call) -> u64 {
         if !self.enabled {
             return 0;
         }
-        if self.record.clock.is_modelled() {
-            self.virtual_now = self
-                .virtual_now
-                .saturating_add(Clock::modelled_cost(work.bytes));
-        }
-        let end = self.now();
-        self.push(id, layer, start, end, end, work);
+        let clock = self.record.clock;
+        let (end, core) = if clock.is_modelled() {
+            let cost = Clock::modelled_cost(call.work.bytes);
+            self.virtual_now = self.virtual_now.saturating_add(cost);
+            (self.virtual_now, None)
+        } else {
+            let stamp = clock.stamp();
+            (stamp.ticks.saturating_sub(self.paused), stamp.core)
+        };
+        self.push(call, start, end, end, core);
+        self.count(call.id);
         end
+    }
+
+    #[inline]
+    fn count(&mut self, id: BrickId) {
+        if self.sampling
+            && let Some(sampler) = &mut self.sampler
+        {
+            sampler.boundary(id);
+        }
     }
 
     /// Stamp after the barrier that followed the brick last recorded, whose work ended at `work_end`. Returns the
@@ -226,6 +347,7 @@ impl StepRecorder {
             return 0;
         }
         let end = self.now();
+        self.count(BrickId::Sync);
         // When the call did not fit, its waiting must not be charged to the call before it.
         if let Some(last) = self
             .record
@@ -236,6 +358,7 @@ impl StepRecorder {
             let ticks = end.saturating_sub(work_end);
             last.sync_ticks = last.sync_ticks.saturating_add(ticks);
             self.record.sync = self.record.sync.saturating_add(ticks);
+            self.record.last_end = end.saturating_sub(self.record.begin);
         }
         end
     }
@@ -253,20 +376,13 @@ impl StepRecorder {
         work: Work,
     ) {
         if self.enabled {
-            self.push(id, layer, start, work_end, sync_end, work);
+            let call = Call::outside(id, layer, work);
+            self.push(call, start, work_end, sync_end, None);
         }
     }
 
     #[inline]
-    fn push(
-        &mut self,
-        id: BrickId,
-        layer: u16,
-        start: u64,
-        work_end: u64,
-        sync_end: u64,
-        work: Work,
-    ) {
+    fn push(&mut self, call: Call, start: u64, work_end: u64, sync_end: u64, core: Option<u32>) {
         let record = &mut self.record;
         if record.events.len() == record.events.capacity() {
             record.dropped += 1;
@@ -275,15 +391,28 @@ impl StepRecorder {
         // Saturating: stamps of a measured clock may run backward when the thread changes its CPU.
         let work_ticks = work_end.saturating_sub(start);
         let sync_ticks = sync_end.saturating_sub(work_end);
+        let start = start.saturating_sub(record.begin);
+        let gap = start.saturating_sub(record.last_end);
+        match (record.events.last(), call.brick) {
+            (None, _) => record.launch = gap,
+            (Some(last), None) if last.brick.is_some() => record.join += gap,
+            _ => {}
+        }
+        record.last_end = start.saturating_add(work_ticks).saturating_add(sync_ticks);
         record.work = record.work.saturating_add(work_ticks);
         record.sync = record.sync.saturating_add(sync_ticks);
+        let core = record.cores.seen(core);
         record.events.push(Event {
-            id,
-            layer,
-            start: start.saturating_sub(record.begin),
+            id: call.id,
+            layer: call.layer,
+            start,
             work_ticks,
             sync_ticks,
-            work,
+            work: call.work,
+            brick: call.brick,
+            barrier: call.barrier,
+            done: call.done,
+            core,
         });
     }
 
@@ -291,6 +420,8 @@ impl StepRecorder {
     pub fn pause(&mut self) {
         if self.paused_since.is_none() {
             self.paused_since = Some(self.record.clock.now());
+            // What is counted while time stands still is no brick's.
+            self.sampling = false;
         }
     }
 
@@ -309,10 +440,9 @@ impl StepRecorder {
             let end = self.now();
             let record = &mut self.record;
             record.wall = end.saturating_sub(record.begin);
-            record.unattributed = record
-                .wall
-                .saturating_sub(record.work)
-                .saturating_sub(record.sync);
+            record.unattributed = [record.work, record.sync, record.launch, record.join]
+                .into_iter()
+                .fold(record.wall, u64::saturating_sub);
         }
         &self.record
     }
@@ -333,11 +463,65 @@ impl StepRecorder {
         } else {
             self.record.wall
         };
-        Some(self.record.trace(wall))
+        Some(
+            self.record
+                .trace(wall, (!self.in_step).then_some(&self.lanes)),
+        )
+    }
+}
+
+/// The recorder's clock for what is timed inside a brick; stands still with recording off.
+#[derive(Debug, Clone, Copy)]
+pub struct InnerClock(Option<Clock>);
+
+impl Ticks for InnerClock {
+    #[inline]
+    fn ticks(&self) -> u64 {
+        self.0.map_or(0, |clock| clock.now())
     }
 }
 
 impl Observer for StepRecorder {
+    type Lane = WorkerLane;
+    type Ticks = InnerClock;
+
+    fn prepare(&mut self, threads: usize, bricks: usize) {
+        let clock = self.record.clock;
+        // Modelled time knows of one thread only.
+        let workers = if clock.is_modelled() {
+            0
+        } else {
+            threads.saturating_sub(1)
+        };
+        self.lanes = (0..workers)
+            .map(|_| WorkerLane::new(clock, bricks))
+            .collect();
+    }
+
+    fn sync_mode(&self) -> SyncMode {
+        self.mode
+    }
+
+    fn clock(&self) -> InnerClock {
+        InnerClock(self.enabled.then_some(self.record.clock))
+    }
+
+    fn take_lanes(&mut self) -> Vec<WorkerLane> {
+        if !self.enabled {
+            return Vec::new();
+        }
+        for lane in &mut self.lanes {
+            lane.paused = self.paused;
+        }
+        std::mem::take(&mut self.lanes)
+    }
+
+    fn put_lanes(&mut self, lanes: Vec<WorkerLane>) {
+        if self.enabled {
+            self.lanes = lanes;
+        }
+    }
+
     fn begin_step(&mut self, kind: StepKind, position: u32, tokens: u32) {
         self.begin_step(kind, position, tokens);
     }
@@ -348,8 +532,8 @@ impl Observer for StepRecorder {
     }
 
     #[inline]
-    fn worked(&mut self, start: u64, id: BrickId, layer: u16, work: Work) -> u64 {
-        self.worked(start, id, layer, work)
+    fn worked(&mut self, start: u64, call: Call) -> u64 {
+        self.called(start, call)
     }
 
     #[inline]
@@ -373,6 +557,7 @@ impl Observer for StepRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::NO_LAYER;
     use std::time::Duration;
 
     fn work(bytes: u64) -> Work {
@@ -422,7 +607,7 @@ mod tests {
     #[test]
     fn modelled_recorder_cannot_be_switched_off() {
         let mut rec = StepRecorder::new(Clock::modelled(), 16);
-        rec.set_enabled(false);
+        rec.set_mode(SyncMode::None);
         assert_eq!(two_layers(&mut rec).events.len(), 3);
     }
 
@@ -438,7 +623,7 @@ mod tests {
     #[test]
     fn off_records_nothing_but_the_steps_wall_time() {
         let mut rec = StepRecorder::new(Clock::calibrated(), 16);
-        rec.set_enabled(false);
+        rec.set_mode(SyncMode::None);
         rec.begin_step(StepKind::Prefill, 3, 4);
         let t = rec.start();
         let t = rec.worked(t, BrickId::QProj, 0, work(1));

@@ -1,0 +1,80 @@
+//! `cbtop record`: the dashboard or its headless form, with every snapshot saved.
+
+use super::dashboard;
+use crate::cli::RecordArgs;
+use anyhow::Context;
+use cbtop::recording::{self, Recorder, Summary};
+use cbtop::session::snapshot::{Command, RunState, Snapshot};
+use cbtop::session::{self, SessionHandle};
+use cbtop::tui;
+use cbtop::tui::format::bytes;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Runs and records; says at the end, on standard error, what is in the file.
+pub fn run(args: &RecordArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    dashboard::check_terminal(args.dashboard.headless)?;
+    // Before a model is loaded for nothing.
+    let options = dashboard::look(&args.dashboard)?;
+    recording::check(&args.file, args.force)?;
+    let session = dashboard::session(&args.dashboard)?;
+    let recorder = Recorder::create(&args.file, args.force)?;
+    let tap = recorder.tap();
+    let handle = session::spawn_watched(session, move |snapshot| tap.offer(snapshot))
+        .context("starting the session's thread")?;
+    let last = if args.dashboard.headless {
+        follow(handle).map(Some)
+    } else {
+        tui::run(handle, &options)
+            .map(|()| None)
+            .map_err(Into::into)
+    };
+    let summary = recorder.finish()?;
+    let last = last?;
+    eprintln!("cbtop: {}", says(args, &summary));
+    let Some(last) = last else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let (format, size) = (args.dashboard.format, args.dashboard.size);
+    dashboard::print(out, &last, format, size, &options)?;
+    dashboard::finished(&last.state)
+}
+
+/// Waits for the end of the run, or for Ctrl-C, and gives the last snapshot.
+fn follow(mut handle: SessionHandle) -> anyhow::Result<Arc<Snapshot>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("waiting for the run")?;
+    let over =
+        |s: &Arc<Snapshot>| matches!(s.state, RunState::Finished { .. } | RunState::Failed { .. });
+    runtime.block_on(async {
+        tokio::select! {
+            _ = handle.frames.wait_for(over) => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    });
+    let last = handle.frames.borrow().clone();
+    // The session may have ended on its own.
+    let _ = handle.commands.send(Command::Quit);
+    Ok(last)
+}
+
+fn says(args: &RecordArgs, summary: &Summary) -> String {
+    let file = args
+        .file
+        .display()
+        .to_string()
+        .replace(char::is_control, "?");
+    let lost = match summary.lost {
+        0 => String::new(),
+        n => format!("; {n} lost, the disk was too slow"),
+    };
+    format!(
+        "{} frames of {:.1} s, {}, in {file}{lost}",
+        summary.frames,
+        summary.duration.as_secs_f64(),
+        bytes(summary.bytes),
+    )
+}

@@ -1,0 +1,111 @@
+//! What a session keeps of its steps: statistics, the mean step, slow tokens, and whether the times add up.
+
+use crate::engine::StepKind;
+use crate::profiler::StepRecorder;
+use crate::profiler::anomalies::{TOKENS, Watch};
+use crate::profiler::figures::TokenTime;
+use crate::profiler::mean_step::MeanStep;
+use crate::profiler::stats::Aggregate;
+use crate::profiler::throughput::ThroughputDrop;
+use crate::profiler::usage::TokenUsage;
+use std::time::{Duration, Instant};
+
+/// Folds finished steps in; allocates nothing once the first step has been added.
+pub(super) struct Profile {
+    pub stats: Aggregate,
+    pub mean: MeanStep,
+    pub watch: Watch,
+    pub throughput: ThroughputDrop,
+    accounts: Accounts,
+    /// Whether what the system counts belongs to the times: not with modelled time.
+    measured: bool,
+    usage: Option<TokenUsage>,
+}
+
+/// Decode steps by a clock that is not the recorder's: what its rows must sum to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Accounts {
+    steps: u64,
+    wall: Duration,
+    began: Option<Instant>,
+}
+
+impl Profile {
+    pub fn new(n_layers: usize, measured: bool) -> Self {
+        Self {
+            stats: Aggregate::new(n_layers),
+            mean: MeanStep::default(),
+            watch: Watch::new(TOKENS),
+            throughput: ThroughputDrop::default(),
+            accounts: Accounts::default(),
+            measured,
+            usage: None,
+        }
+    }
+
+    /// A decode step is about to begin, and will run to its end without a stop.
+    pub fn begin_decode(&mut self) {
+        self.accounts.began = Some(Instant::now());
+    }
+
+    /// The step has stopped between layers: its wall time tells nothing.
+    pub fn stopped(&mut self) {
+        self.accounts.began = None;
+    }
+
+    /// A step has ended.
+    pub fn add(&mut self, recorder: &StepRecorder) {
+        let record = recorder.last();
+        self.stats.add_step(record);
+        if record.kind == StepKind::Decode {
+            if let Some(began) = self.accounts.began.take() {
+                self.accounts.wall += began.elapsed();
+                self.accounts.steps += 1;
+            }
+            self.mean.add(recorder);
+            self.throughput.add(record.wall_us());
+            self.watch_token(recorder);
+        }
+    }
+
+    fn watch_token(&mut self, recorder: &StepRecorder) {
+        let record = recorder.last();
+        let now = TokenUsage::now().filter(|_| self.measured);
+        let used = now.zip(self.usage).map(|(now, then)| now.since(then));
+        self.usage = now;
+        let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let token = TokenTime {
+            position: record.position,
+            us: record.wall_us(),
+            minor_faults: used.map(|u| count(u.minor_faults)),
+            major_faults: used.map(|u| count(u.major_faults)),
+            preempted: used.map(|u| count(u.involuntary_switches)),
+            migrations: recorder.migrations(),
+            slow: false,
+        };
+        let us = self.stats.last_decode_ns().map(|ns| ns * 1e-3);
+        self.watch.push(token, &us);
+    }
+
+    /// What comes next does not follow on the last token: what the system counted meanwhile is not a token's.
+    pub fn interrupt(&mut self) {
+        self.usage = None;
+        self.accounts.began = None;
+    }
+
+    /// Wall time of a decode step by the system's clock, microseconds, over those that ran without a stop.
+    pub fn wall_us(&self) -> Option<f64> {
+        let Accounts { steps, wall, .. } = self.accounts;
+        (steps > 0).then(|| wall.as_secs_f64() * 1e6 / steps as f64)
+    }
+
+    /// Forgets everything: a restart, a change of configuration or the user's wish.
+    pub fn clear(&mut self) {
+        self.stats.clear();
+        self.mean.clear();
+        self.watch.clear();
+        self.throughput.clear();
+        self.accounts = Accounts::default();
+        self.interrupt();
+    }
+}
