@@ -50,7 +50,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     ));
     let title = Line::styled(" keys ", theme.accent);
     let hint = Line::styled(
-        " mouse: click focuses, a column title sorts, wheel scrolls ",
+        " mouse: click selects, column title sorts, wheel scrolls, zooms timeline ",
         theme.dim,
     );
     let inner = chrome::frame(app, window, buf, true, title, more, hint);
