@@ -119,7 +119,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let heading = Line::styled(" decode, GFLOP/s over FLOP/byte ", theme.dim);
     chrome::panel(app, Panel::Roofline, area, buf, heading, bottom);
     if roofline.points.is_empty() && roofline.peaks.is_empty() {
-        let what = "waits for the first decode steps; the roofs were not measured";
+        let what = "waits for the first decode steps; no roofs measured";
         return chrome::put(&Line::styled(what, theme.dim), parts.reading, buf);
     }
     reading(app, roofline, parts.reading, buf);
