@@ -67,10 +67,15 @@ fn says(args: &RecordArgs, summary: &Summary) -> String {
         .display()
         .to_string()
         .replace(char::is_control, "?");
-    let lost = match summary.lost {
-        0 => String::new(),
-        n => format!("; {n} lost, the disk was too slow"),
-    };
+    let mut lost = String::new();
+    for (n, why) in [
+        (summary.lost, "lost, the disk was too slow"),
+        (summary.too_large, "left out, too large"),
+    ] {
+        if n > 0 {
+            lost.push_str(&format!("; {n} {why}"));
+        }
+    }
     format!(
         "{} frame{} of {:.1} s, {}, in {file}{lost}",
         summary.frames,

@@ -30,8 +30,8 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// The payload of `snapshot`.
-    pub(super) fn encode(&mut self, snapshot: &Snapshot) -> io::Result<(Kind, Vec<u8>)> {
+    /// The payload of `snapshot`; `None` for one with more JSON than is read.
+    pub(super) fn encode(&mut self, snapshot: &Snapshot) -> io::Result<Option<(Kind, Vec<u8>)>> {
         let mut snapshot = snapshot.clone();
         to_nanoseconds(&mut snapshot);
         let fields = Fields::of(&snapshot)?;
@@ -40,10 +40,13 @@ impl Encoder {
             // A change that says more than its key: the key is of a time when little was known.
             if change.len() <= key.length {
                 self.since_key += 1;
-                return Ok((Kind::Change, deflate(&change)?));
+                return Ok(Some((Kind::Change, deflate(&change)?)));
             }
         }
         let json = serde_json::to_vec(&fields)?;
+        if json.len() > MAX_JSON {
+            return Ok(None);
+        }
         let payload = deflate(&json)?;
         self.key = Some(Key {
             crc: crc32fast::hash(&payload),
@@ -51,14 +54,11 @@ impl Encoder {
             fields,
         });
         self.since_key = 1;
-        Ok((Kind::Key, payload))
+        Ok(Some((Kind::Key, payload)))
     }
 }
 
 fn deflate(json: &[u8]) -> io::Result<Vec<u8>> {
-    if json.len() > MAX_JSON {
-        return Err(io::Error::other("a snapshot too large to record"));
-    }
     let mut out = DeflateEncoder::new(Vec::with_capacity(json.len() / 4), Compression::new(LEVEL));
     out.write_all(json)?;
     out.finish()

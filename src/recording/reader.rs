@@ -58,11 +58,12 @@ impl Recording {
     /// A file that cannot be opened or is no recording, or one without a whole frame. A damaged or cut-off frame is no
     /// error: see [`Self::notes`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let file = File::open(path).map_err(RecordingError::io(path, "opening the recording"))?;
-        let regular = file.metadata().is_ok_and(|m| m.is_file());
-        if !regular {
+        let opening = || RecordingError::io(path, "opening the recording");
+        // Before it is opened: to open a pipe would wait for its other end.
+        if !std::fs::metadata(path).map_err(opening())?.is_file() {
             return Err(RecordingError::NotARecording(path.into()));
         }
+        let file = File::open(path).map_err(opening())?;
         Self::read(BufReader::with_capacity(PIECE as usize, file), path)
     }
 }

@@ -35,7 +35,7 @@ fn bytes(snapshots: &[Snapshot]) -> Vec<u8> {
     let mut out = format::header("cbtop test");
     let mut encoder = Encoder::default();
     for (i, snapshot) in snapshots.iter().enumerate() {
-        let (kind, payload) = encoder.encode(snapshot).expect("encodes");
+        let (kind, payload) = encoder.encode(snapshot).expect("encodes").expect("small");
         out.extend(format::frame(kind, i as u64 * 100, &payload).expect("small"));
     }
     out
@@ -185,7 +185,10 @@ fn hostile_payloads_are_one_error_each() {
         nan.replacen("\"us_per_step\":", "\"us_per_step\":NaN,\"x\":", 1)
             .as_bytes(),
     );
-    let (_, key) = Encoder::default().encode(&decode(9)).expect("encodes");
+    let (_, key) = Encoder::default()
+        .encode(&decode(9))
+        .expect("encodes")
+        .expect("small");
     let base = crc32fast::hash(&key);
     let moved = |lost: &str, kept: &str, new: &str, name: &str| {
         deflated(
@@ -255,7 +258,7 @@ fn frames_of_later_kinds_and_times_are_left_out() {
     file.extend(head(2, u64::MAX));
     // Back in time: it counts as taken with the one before.
     let mut encoder = Encoder::default();
-    let (kind, payload) = encoder.encode(&decode(5)).expect("encodes");
+    let (kind, payload) = encoder.encode(&decode(5)).expect("encodes").expect("small");
     file.extend(format::frame(kind, 3, &payload).expect("small"));
     let recording = open(file).expect("a recording");
     assert_eq!(recording.frames(), 5);

@@ -60,6 +60,8 @@ pub struct Summary {
     pub thinned: u64,
     /// Snapshots lost because the disk was too slow.
     pub lost: u64,
+    /// Snapshots left out because no reader would take them: their JSON is beyond [`format::MAX_JSON`].
+    pub too_large: u64,
     /// Time of the last frame.
     pub duration: Duration,
 }
@@ -221,9 +223,11 @@ impl Writer {
         let began = Instant::now();
         let at = at.max(self.summary.duration);
         let millis = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
-        let (kind, payload) = self.encoder.encode(&snapshot)?;
-        let frame = format::frame(kind, millis, &payload)
-            .ok_or_else(|| io::Error::other("a snapshot too large to record"))?;
+        let encoded = self.encoder.encode(&snapshot)?;
+        let Some(frame) = encoded.and_then(|(kind, p)| format::frame(kind, millis, &p)) else {
+            self.summary.too_large += 1;
+            return Ok(());
+        };
         self.append(&frame)?;
         self.summary.frames += 1;
         self.summary.duration = at;

@@ -227,9 +227,8 @@ pub fn badge(app: &App) -> Option<Span<'static>> {
     let text = if app.layout().mode == Mode::Full {
         format!(" recording {dot}")
     } else {
-        // There is no bar.
-        let (at, total) = (clock(playback.at), clock(playback.total));
-        format!(" recording {at} of {total} {dot}")
+        // There is no bar, and little room.
+        format!(" rec {} {dot}", clock(playback.at))
     };
     Some(Span::styled(text, app.theme.accent))
 }
@@ -308,7 +307,7 @@ mod tests {
         for (w, h) in [(120, 40), (80, 24), (60, 15), (45, 12), (30, 6)] {
             let screen = draw(&app(w, h), w, h);
             assert!(screen.contains("0:12.3"), "{w}x{h}\n{screen}");
-            assert!(w == 60 || screen.contains("recording"), "{w}x{h}\n{screen}");
+            assert!(w == 60 || screen.contains("rec"), "{w}x{h}\n{screen}");
         }
         let narrow = draw(&app(80, 24), 80, 24);
         assert!(narrow.contains("frame 123/600"), "{narrow}");
