@@ -6,7 +6,7 @@ use super::state::Panel;
 use crossterm::event::KeyCode;
 
 /// Columns that the configuration can sort by.
-pub const SORT: [(&str, Column); 15] = [
+pub const SORT: [(&str, Column); 16] = [
     ("brick", Column::Brick),
     ("block", Column::Block),
     ("time", Column::Time),
@@ -22,6 +22,7 @@ pub const SORT: [(&str, Column); 15] = [
     ("spread", Column::Spread),
     ("min", Column::Min),
     ("max", Column::Max),
+    ("roof", Column::Roof),
 ];
 
 impl Panel {

@@ -94,8 +94,14 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             buf.set_style(name, theme.selected);
         }
     }
-    let shown = rows.len().min(visible);
-    let room = usize::from(inner.height).saturating_sub(shown + 1);
+    let mut shown = rows.len().min(visible);
+    let mut room = usize::from(inner.height).saturating_sub(shown + 1);
+    if room > 1
+        && let Some(sum) = sum_line(app)
+    {
+        chrome::put(&sum, chrome::row(inner, shown + 1), buf);
+        (shown, room) = (shown + 1, room - 1);
+    }
     if room > 0
         && let Some(row) = rows.get(cursor)
     {
@@ -115,6 +121,28 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             );
         }
     }
+}
+
+/// What the rows sum to beside the wall time of another clock, for decode steps.
+fn sum_line(app: &App) -> Option<Line<'static>> {
+    let theme = &app.theme;
+    let micro = theme.glyphs.micro;
+    let p = &app.snapshot().profiling;
+    let (sum, wall) = p.accounted_us.zip(p.wall_us)?;
+    let usable = sum.is_finite() && wall.is_finite() && wall > 0.0;
+    if app.phase() != Phase::Decode || !usable {
+        return None;
+    }
+    let found = format!(
+        "{} of {} by the system's clock",
+        micros(sum, micro),
+        micros(wall, micro)
+    );
+    Some(Line::from(vec![
+        Span::styled("sum of rows  ", theme.dim),
+        Span::styled(format!("{}%", number(sum / wall * 100.0, 1)), theme.strong),
+        Span::styled(format!(" = {found}"), theme.dim),
+    ]))
 }
 
 /// One row in words: its share, its roof, how its time moves; the last where it fits in `columns`.

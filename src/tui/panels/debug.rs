@@ -3,7 +3,7 @@
 use super::chrome;
 use super::sheet::{self, Sheet};
 use super::table::{self, Column};
-use crate::session::snapshot::AsyncTask;
+use crate::session::snapshot::{AsyncTask, NamedRow};
 use crate::tui::format::{count, micros, number, percent};
 use crate::tui::state::{App, Panel};
 use crate::tui::text::sanitise;
@@ -34,6 +34,7 @@ fn sheet(app: &App, width: usize) -> Sheet {
     sheet.text(&reading(app), theme.strong);
     profiling(app, &mut sheet);
     tasks(app, &mut sheet);
+    host(app, &mut sheet);
     sheet
 }
 
@@ -108,8 +109,52 @@ fn profiling(app: &App, sheet: &mut Sheet) {
             "all of it",
             overhead.map_or("-".into(), |s| format!("{} of the time", percent(s))),
         ),
+        (
+            "rows sum to",
+            p.accounted_us
+                .zip(p.wall_us)
+                .filter(|(_, wall)| *wall > 0.0)
+                .map_or("-".into(), |(sum, wall)| {
+                    format!("{}% of wall time", number(sum / wall * 100.0, 1))
+                }),
+        ),
     ];
     sheet.facts(app, facts);
+}
+
+/// What the session does between steps.
+fn host(app: &App, sheet: &mut Sheet) {
+    let (theme, rows) = (&app.theme, &app.snapshot().host);
+    if rows.is_empty() {
+        return;
+    }
+    sheet.gap();
+    let micro = theme.glyphs.micro;
+    let columns = vec![
+        Column::text("between steps", 16, 0),
+        Column::number("calls", 8, 1),
+        Column::number(&format!("mean {micro}"), 9, 2),
+        Column::number(&format!("p50 {micro}"), 8, 5),
+        Column::number(&format!("p99 {micro}"), 8, 3),
+        Column::number(&format!("max {micro}"), 9, 4),
+        Column::number("total ms", 9, 6),
+    ];
+    let us = |v: Option<f64>| v.map_or("-".into(), |v| number(v, 1));
+    let row = |r: &NamedRow| {
+        let figures = [
+            count(r.calls),
+            us(r.mean_us),
+            us(r.p50_us),
+            us(r.p99_us),
+            us(r.max_us),
+            number(r.total_us * 1e-3, 1),
+        ];
+        let name = (sanitise(&r.name, theme.glyphs.ascii), theme.accent);
+        let figures = figures.map(|text| (text, Style::new()));
+        std::iter::once(name).chain(figures).collect()
+    };
+    let rows = rows.iter().map(row).collect();
+    sheet.lines(table::lines(app, &columns, rows, sheet.width()));
 }
 
 fn columns(micro: &str) -> Vec<Column> {

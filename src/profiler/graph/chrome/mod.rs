@@ -9,11 +9,7 @@ mod tests;
 mod writer;
 
 use crate::profiler::figures::{KernelInfo, StepTrace};
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
 
 pub use writer::ChromeTrace;
 
@@ -71,32 +67,4 @@ pub fn chrome_trace<W: Write>(
         trace.counter(*sample)?;
     }
     trace.finish().map(|(size, _)| size)
-}
-
-/// Writes a whole trace to a file of at most [`LIMIT_BYTES`] bytes of JSON, compressed with gzip where its name ends in
-/// `.gz`. The viewers open both.
-///
-/// # Errors
-///
-/// Those of the file system.
-pub fn write_chrome_trace(
-    path: &Path,
-    steps: &[TraceStep<'_>],
-    kernels: &[KernelInfo],
-    counters: &[CounterSample<'_>],
-) -> io::Result<TraceSize> {
-    let mut file = BufWriter::new(File::create(path)?);
-    let size = if path
-        .extension()
-        .is_some_and(|e| e.eq_ignore_ascii_case("gz"))
-    {
-        let mut gz = GzEncoder::new(&mut file, Compression::default());
-        let size = chrome_trace(&mut gz, steps, kernels, counters, LIMIT_BYTES)?;
-        gz.finish()?;
-        size
-    } else {
-        chrome_trace(&mut file, steps, kernels, counters, LIMIT_BYTES)?
-    };
-    file.flush()?;
-    Ok(size)
 }

@@ -156,31 +156,6 @@ fn trace_ends_within_its_limit_with_a_note() {
 }
 
 #[test]
-fn files_are_plain_or_gzip() {
-    use std::io::Read;
-    let folder = tempfile::tempdir().unwrap();
-    let step = trace(1, &[(0, true, vec![Some(900)])]);
-    let steps = [TraceStep {
-        trace: &step,
-        start_us: 0.0,
-    }];
-    let (plain, packed) = (
-        folder.path().join("t.json"),
-        folder.path().join("t.json.gz"),
-    );
-    let size = write_chrome_trace(&plain, &steps, &[], &[]).unwrap();
-    assert_eq!(write_chrome_trace(&packed, &steps, &[], &[]).unwrap(), size);
-    let text = std::fs::read(&plain).unwrap();
-    let mut unpacked = Vec::new();
-    flate2::read::GzDecoder::new(File::open(&packed).unwrap())
-        .read_to_end(&mut unpacked)
-        .unwrap();
-    assert_eq!(text, unpacked);
-    check(&text);
-    assert!(write_chrome_trace(&folder.path().join("none/t.json"), &steps, &[], &[]).is_err());
-}
-
-#[test]
 fn schema_refuses_what_is_not_a_trace() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     for bad in [
