@@ -174,6 +174,11 @@ fn on_the_path(rows: &[BrickRow], path: &StepPath, length_us: f64) -> Vec<BrickR
     if let Some(sync) = rows.iter_mut().find(|r| r.id == BrickId::Sync) {
         sync.us_per_step = (length_us - others).max(0.0);
     }
+    if others > length_us {
+        // The path counts whole nanoseconds, a share at a time.
+        rows.iter_mut()
+            .for_each(|r| r.us_per_step *= length_us / others);
+    }
     rows
 }
 

@@ -45,7 +45,7 @@ impl Profile {
 
     /// A decode step is about to begin, and will run to its end without a stop.
     pub fn begin_decode(&mut self) {
-        self.accounts.began = Some(Instant::now());
+        self.accounts.began = self.measured.then(Instant::now);
     }
 
     /// The step has stopped between layers: its wall time tells nothing.

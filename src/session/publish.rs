@@ -216,7 +216,10 @@ impl Session {
         // A trace that the graph refuses has no slack to show; the recorder makes none.
         let _ = fill_slack(&mut last);
         let us_per_tick = recorder.clock().us(1);
-        let mean = self.profile.mean.trace(&last, us_per_tick);
+        // Everything is on the path of a single thread.
+        let mean = (last.threads.len() > 1)
+            .then(|| self.profile.mean.trace(&last, us_per_tick))
+            .flatten();
         let path = mean.and_then(|mean| threads_critical_path(&mean).ok());
         (Some(last), path)
     }

@@ -10,6 +10,11 @@ fn work(bytes: u64) -> Work {
     }
 }
 
+/// What a step's time is made of.
+fn parts(step: &StepRecord) -> u64 {
+    step.work + step.sync + step.launch + step.join + step.unattributed
+}
+
 fn two_layers(rec: &mut StepRecorder) -> StepTrace {
     rec.begin_step(StepKind::Decode, 7, 1);
     for layer in 0..2 {
@@ -58,7 +63,7 @@ fn parts_of_a_measured_step_sum_to_its_wall_time() {
     let mut rec = StepRecorder::new(Clock::calibrated(), 16);
     two_layers(&mut rec);
     let step = rec.last();
-    assert_eq!(step.work + step.sync + step.unattributed, step.wall);
+    assert_eq!(parts(step), step.wall);
     assert_eq!(step.bytes(), 52_000);
 }
 
@@ -100,7 +105,7 @@ fn pauses_are_not_part_of_the_step() {
         "{wall} of {with_pause}"
     );
     let step = rec.last();
-    assert_eq!(step.work + step.sync + step.unattributed, step.wall);
+    assert_eq!(parts(step), step.wall);
 }
 
 #[test]

@@ -198,9 +198,9 @@ fn f135_summary_is_the_same_for_the_same_graph() {
     }
     insta::assert_snapshot!(summary, @r"
 critical path: 1548.0 us through 40 of 40 nodes
-  AttnResidual         240.0 us  15.5%  3 nodes
-  AttnPostNorm         219.0 us  14.1%  3 nodes
-  OProj                198.0 us  12.8%  3 nodes
+  weigh values         240.0 us  15.5%  3 nodes
+  softmax              219.0 us  14.1%  3 nodes
+  score                198.0 us  12.8%  3 nodes
   Attention            177.0 us  11.4%  3 nodes
   KvWrite              156.0 us  10.1%  3 nodes
   Rope                 135.0 us   8.7%  3 nodes

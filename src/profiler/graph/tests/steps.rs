@@ -165,16 +165,16 @@ decode step  6.7µs
 │       ├── barrier  after event 2
 │       ├── KProj  1.0µs thread 0, core 0
 │       └── KProj  2.5µs thread 1, core 1, 1 of 3 pieces stolen
-├── LmHead  0.7µs
+├── FfnPostNorm  0.7µs
 │   ├── k0  avx2 64x32
-│   ├── LmHead  0.7µs thread 0, core 0
-│   └── LmHead  0.6µs thread 1, core 1, 1 of 3 pieces stolen
+│   ├── FfnPostNorm  0.7µs thread 0, core 0
+│   └── FfnPostNorm  0.6µs thread 1, core 1, 1 of 3 pieces stolen
 └── Layer 1  0.1µs
-    ├── Sample  0.1µs
+    ├── FfnResidual  0.1µs
     │   ├── k1  avx2 64x32
     │   ├── barrier  after event 4
-    │   └── Sample  0.1µs thread 0, core 0
-    └── Sample  0.0µs
+    │   └── FfnResidual  0.1µs thread 0, core 0
+    └── FfnResidual  0.0µs
         └── barrier  after event 5
 ");
     let count = |kind| graph.edges().iter().filter(|e| e.kind == kind).count();
