@@ -17,7 +17,10 @@ use crate::profiler::{StepRecorder, os};
 use crate::session::snapshot::KernelInfo;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a critical path is shown while tokens flow.
+const SEEN_FOR: Duration = Duration::from_millis(250);
 
 /// Facts about a model file.
 pub fn model_info(loaded: &Loaded) -> ModelInfo {
@@ -110,7 +113,7 @@ impl Session {
         });
         let bricks = self.profile.stats.rows(StepKind::Decode);
         let roof = self.roof();
-        let (last_step, path) = self.last_step();
+        let (last_step, path) = self.newest_step();
         let mut snapshot = Snapshot {
             seq: self.seq,
             state: self.state(),
@@ -143,7 +146,11 @@ impl Session {
             playback: None,
             bricks,
         };
+        let began = Instant::now();
         snapshot.recommendations = self.advise(&snapshot);
+        if self.measured {
+            self.host.add("advise", began.elapsed().as_nanos() as f64);
+        }
         snapshot
     }
 
@@ -207,6 +214,24 @@ impl Session {
         }
     }
 
+    /// As [`Self::last_step`]; while tokens flow that of the last quarter of a second will do, for it takes a while.
+    fn newest_step(&mut self) -> (Option<StepTrace>, Option<StepPath>) {
+        if self.is_idle() || !self.measured {
+            return self.last_step();
+        }
+        if let Some((at, seen)) = &self.seen_step
+            && at.elapsed() < SEEN_FOR
+        {
+            return seen.clone();
+        }
+        let began = Instant::now();
+        let seen = self.last_step();
+        self.host
+            .add("find critical path", began.elapsed().as_nanos() as f64);
+        self.seen_step = Some((began, seen.clone()));
+        seen
+    }
+
     /// The last step with the slack of every share, and the critical path of the mean step.
     fn last_step(&self) -> (Option<StepTrace>, Option<StepPath>) {
         let recorder = self.engine.observer();
@@ -233,7 +258,10 @@ impl Session {
         let running = !self.is_idle();
         let drop = self.profile.throughput.highest();
         let counters = self.counters.as_mut()?;
-        counters.figures(self.engine.observer_mut(), running, drop)
+        let recorder = self.engine.observer_mut();
+        timed(&mut self.host, self.measured, "read counters", || {
+            counters.figures(recorder, running, drop)
+        })
     }
 
     /// How profiling is done, and what it costs by the number of stamps and the cost of one.

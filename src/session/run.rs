@@ -10,12 +10,13 @@ use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use crate::engine::sampler::{Sampler, SamplerConfig};
 use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
 use crate::model::Model;
+use crate::profiler::graph::StepPath;
 use crate::profiler::named::Named;
 use crate::profiler::os::OsSampler;
 use crate::profiler::probe::{self, Bandwidth};
 use crate::profiler::rates::RateMeter;
 use crate::profiler::{Clock, StepRecorder};
-use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak};
+use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak, StepTrace};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -127,6 +128,8 @@ pub struct Session {
     pub(super) host: Named,
     /// Whether time is real.
     pub(super) measured: bool,
+    /// The step and critical path shown last, and since when.
+    pub(super) seen_step: Option<(Instant, (Option<StepTrace>, Option<StepPath>))>,
     /// When the session began.
     pub(super) began: Instant,
     /// Time that the first engine took to build.
@@ -174,6 +177,7 @@ impl Session {
             peaks: options.peaks.clone(),
             counters: (!options.clock.is_modelled()).then(Counting::default),
             host: Named::default(),
+            seen_step: None,
             measured: !options.clock.is_modelled(),
             began,
             engine_took,

@@ -81,6 +81,24 @@ fn each_size_has_its_layout() {
     }
 }
 
+/// F144: the dashboard of a CPU run names kernels, threads and CPU, and shows times, shares and rates of every brick.
+#[test]
+fn f144_the_dashboard_shows_the_cpu() {
+    let screen = text::render(&decode(120), 120, 40, &Options::default());
+    for shown in [
+        "cpu avx2",
+        "2 threads",
+        "Xeon",
+        "GateProj",
+        "1116.0",
+        "15.1%",
+        "GB/s",
+        "tok/s",
+    ] {
+        assert!(screen.contains(shown), "{shown}");
+    }
+}
+
 #[test]
 fn each_state_explains_itself() {
     looks_like(

@@ -52,7 +52,10 @@ fn sheet(app: &App, width: usize) -> Sheet {
         return sheet;
     };
     sheet.text(&sanitise(&c.reading, ascii), theme.strong);
-    for warning in &c.system.warnings {
+    // The first may be what the reading says already.
+    let said = c.reading.to_lowercase();
+    let new = |w: &&String| !said.contains(&w.to_lowercase());
+    for warning in c.system.warnings.iter().filter(new) {
         sheet.text(&format!("! {}", sanitise(warning, ascii)), theme.warn);
     }
     for (name, support) in [

@@ -115,7 +115,7 @@ fn profiling(app: &App, sheet: &mut Sheet) {
                 .zip(p.wall_us)
                 .filter(|(_, wall)| *wall > 0.0)
                 .map_or("-".into(), |(sum, wall)| {
-                    format!("{}% of wall time", number(sum / wall * 100.0, 1))
+                    format!("{}% of wall", number(sum / wall * 100.0, 1))
                 }),
         ),
     ];
