@@ -15,6 +15,8 @@ use std::time::Instant;
 
 /// Tokens in the cache before anything is timed.
 const CONTEXT: usize = 32;
+/// Place of [`SyncMode::None`] in [`SyncMode::ALL`].
+const NONE: usize = SyncMode::None as usize;
 /// Fewer rounds give no interval worth the name.
 const FEWEST_ROUNDS: usize = 8;
 
@@ -27,6 +29,10 @@ struct Cost {
     ratio: f64,
     ratio_low: f64,
     ratio_high: f64,
+    /// The same against mode `none` of the same engine, which lies in memory as this does.
+    ratio_to_none: f64,
+    ratio_to_none_low: f64,
+    ratio_to_none_high: f64,
     tok_s: f64,
 }
 
@@ -54,16 +60,22 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
     let times = bench.rounds(args.rounds)?;
     let tok_s = |us: &[f64]| 1e6 * args.tokens as f64 / median(us);
     let bare: Vec<f64> = times.iter().map(|t| t.bare).collect();
+    let none: Vec<f64> = times.iter().map(|t| t.watched[NONE]).collect();
     let modes = SyncMode::ALL.iter().enumerate().map(|(i, mode)| {
         let watched: Vec<f64> = times.iter().map(|t| t.watched[i]).collect();
         let ratios: Vec<f64> = watched.iter().zip(&bare).map(|(w, b)| w / b).collect();
         let [ratio_low, ratio, ratio_high] = median_interval(ratios);
+        let ratios: Vec<f64> = watched.iter().zip(&none).map(|(w, n)| w / n).collect();
+        let [ratio_to_none_low, ratio_to_none, ratio_to_none_high] = median_interval(ratios);
         Cost {
             mode: mode.name(),
             says: mode.says(),
             ratio,
             ratio_low,
             ratio_high,
+            ratio_to_none,
+            ratio_to_none_low,
+            ratio_to_none_high,
             tok_s: tok_s(&watched),
         }
     });
@@ -97,23 +109,35 @@ fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
         c.tokens_a_round,
         c.unwatched_tok_s
     )?;
+    let head = [
+        "mode",
+        "tok/s",
+        "cost",
+        "95% interval",
+        "over none",
+        "95% interval",
+    ];
+    let [mode, rate, cost, interval, over, interval_over] = head;
     writeln!(
         out,
-        "\n| mode      |    tok/s |    cost | 95% interval of the median |"
+        "\n| {mode:<9} | {rate:>8} | {cost:>7} | {interval:>18} | {over:>9} | {interval_over:>18} |"
     )?;
     writeln!(
         out,
-        "|-----------|---------:|--------:|---------------------------:|"
+        "|-----------|---------:|--------:|-------------------:|----------:|-------------------:|"
     )?;
+    let percent = |ratio: f64| format!("{:+.2}%", 100.0 * (ratio - 1.0));
+    let range = |low: f64, high: f64| format!("{} to {}", percent(low), percent(high));
     for m in &c.modes {
-        let percent = |ratio: f64| format!("{:+.2}%", 100.0 * (ratio - 1.0));
-        let interval = format!("{} to {}", percent(m.ratio_low), percent(m.ratio_high));
         writeln!(
             out,
-            "| {:<9} | {:>8.1} | {:>7} | {interval:>26} |",
+            "| {:<9} | {:>8.1} | {:>7} | {:>18} | {:>9} | {:>18} |",
             m.mode,
             m.tok_s,
-            percent(m.ratio)
+            percent(m.ratio),
+            range(m.ratio_low, m.ratio_high),
+            percent(m.ratio_to_none),
+            range(m.ratio_to_none_low, m.ratio_to_none_high),
         )?;
     }
     Ok(())

@@ -140,8 +140,8 @@ pub trait Lane: Send {
     /// Stamp after the thread's part of brick `brick` of the plan, which began at `start`. Returns the end of the work.
     fn worked(&mut self, start: u64, brick: u32, done: Done) -> u64;
 
-    /// Stamp after the barrier behind the brick last reported, whose work ended at `work_end`.
-    fn synced(&mut self, work_end: u64);
+    /// Stamp after the barrier behind the brick last reported, whose work ended at `work_end`; returned.
+    fn synced(&mut self, work_end: u64) -> u64;
 }
 
 impl Lane for () {
@@ -156,7 +156,9 @@ impl Lane for () {
     }
 
     #[inline]
-    fn synced(&mut self, _: u64) {}
+    fn synced(&mut self, _: u64) -> u64 {
+        0
+    }
 }
 
 /// Watches the steps of an engine: thread 0 reports to the observer itself, every worker to a lane of its own, so that

@@ -15,8 +15,10 @@ use crate::profiler::figures::{BrickRow, HeatRow, Latency, LatencyBucket, LayerR
 pub struct Spread {
     count: u64,
     total: f64,
-    mean: f64,
-    /// Sum of squared distances from the mean (Welford 1962), which stays exact where sums of squares cancel.
+    /// The first duration. Sums of distances from it and of their squares give the deviation without a division a call,
+    /// and do not cancel as sums about zero would (Chan, Golub, LeVeque 1983).
+    first: f64,
+    distances: f64,
     squares: f64,
     min: f64,
     max: f64,
@@ -29,7 +31,8 @@ impl Default for Spread {
         Self {
             count: 0,
             total: 0.0,
-            mean: 0.0,
+            first: 0.0,
+            distances: 0.0,
             squares: 0.0,
             min: f64::INFINITY,
             max: 0.0,
@@ -42,11 +45,14 @@ impl Spread {
     /// Adds one duration, nanoseconds.
     #[inline]
     pub fn add(&mut self, ns: f64) {
+        if self.count == 0 {
+            self.first = ns;
+        }
         self.count += 1;
         self.total += ns;
-        let distance = ns - self.mean;
-        self.mean += distance / self.count as f64;
-        self.squares += distance * (ns - self.mean);
+        let distance = ns - self.first;
+        self.distances += distance;
+        self.squares += distance * distance;
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);
         self.histogram.add(ns);
@@ -56,7 +62,8 @@ impl Spread {
     pub fn clear(&mut self) {
         // In place: a fresh histogram would allocate, and clearing happens between two tokens.
         self.histogram.clear();
-        (self.count, self.total, self.mean, self.squares) = (0, 0.0, 0.0, 0.0);
+        (self.count, self.total) = (0, 0.0);
+        (self.first, self.distances, self.squares) = (0.0, 0.0, 0.0);
         (self.min, self.max) = (f64::INFINITY, 0.0);
     }
 
@@ -72,12 +79,14 @@ impl Spread {
 
     /// Their mean, nanoseconds; `None` without any.
     pub fn mean_ns(&self) -> Option<f64> {
-        (self.count > 0).then_some(self.mean)
+        (self.count > 0).then(|| self.total / self.count as f64)
     }
 
     /// Sample standard deviation, nanoseconds; `None` with fewer than two.
     pub fn stddev_ns(&self) -> Option<f64> {
-        (self.count > 1).then(|| (self.squares.max(0.0) / (self.count - 1) as f64).sqrt())
+        let n = self.count as f64;
+        let squares = self.squares - self.distances * self.distances / n;
+        (self.count > 1).then(|| (squares.max(0.0) / (n - 1.0)).sqrt())
     }
 
     /// Shortest, nanoseconds.

@@ -1,7 +1,7 @@
 //! Turns a session into the snapshot that front ends read.
 
 use super::load::{Loaded, Source};
-use super::run::{Options, Session, timed};
+use super::run::{Options, SeenStep, Session, timed};
 use super::snapshot::{
     BrickRow, Counters, EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling,
     Roofline, Snapshot, StepTrace, TokenTime,
@@ -215,7 +215,7 @@ impl Session {
     }
 
     /// As [`Self::last_step`]; while tokens flow that of the last quarter of a second will do, for it takes a while.
-    fn newest_step(&mut self) -> (Option<StepTrace>, Option<StepPath>) {
+    fn newest_step(&mut self) -> SeenStep {
         if self.is_idle() || !self.measured {
             return self.last_step();
         }
@@ -233,7 +233,7 @@ impl Session {
     }
 
     /// The last step with the slack of every share, and the critical path of the mean step.
-    fn last_step(&self) -> (Option<StepTrace>, Option<StepPath>) {
+    fn last_step(&self) -> SeenStep {
         let recorder = self.engine.observer();
         let Some(mut last) = recorder.trace() else {
             return (None, None);

@@ -102,6 +102,9 @@ pub(super) enum Gate {
     },
 }
 
+/// A step, and the critical path of the mean step.
+pub(super) type SeenStep = (Option<StepTrace>, Option<StepPath>);
+
 /// A session.
 pub struct Session {
     pub(super) loaded: Loaded,
@@ -129,7 +132,7 @@ pub struct Session {
     /// Whether time is real.
     pub(super) measured: bool,
     /// The step and critical path shown last, and since when.
-    pub(super) seen_step: Option<(Instant, (Option<StepTrace>, Option<StepPath>))>,
+    pub(super) seen_step: Option<(Instant, SeenStep)>,
     /// When the session began.
     pub(super) began: Instant,
     /// Time that the first engine took to build.

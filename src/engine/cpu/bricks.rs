@@ -52,15 +52,17 @@ impl Job<'_> {
         barrier: Barrier<'_>,
         lane: &mut impl Lane,
     ) {
+        let mut after_barrier = None;
         for i in range {
-            let start = lane.start();
+            // The stamp behind a barrier is that before the next brick: nothing lies between.
+            let start = after_barrier.take().unwrap_or_else(|| lane.start());
             let done = self.run(i, &self.plan.bricks[i], tid);
             let end = lane.worked(start, i as u32, done);
             if self.waits_after(i) {
                 if !barrier.wait() {
                     return;
                 }
-                lane.synced(end);
+                after_barrier = Some(lane.synced(end));
             }
         }
     }
@@ -84,9 +86,10 @@ impl Job<'_> {
         barrier: Barrier<'_>,
         observer: &mut O,
     ) {
+        let mut after_barrier = None;
         for i in range {
             let brick = &self.plan.bricks[i];
-            let start = observer.start();
+            let start = after_barrier.take().unwrap_or_else(|| observer.start());
             let done = self.run(i, brick, 0);
             let layer = brick.layer.map_or(NO_LAYER, |l| l as u16);
             let shape = match brick.op {
@@ -109,7 +112,7 @@ impl Job<'_> {
                 if !barrier.wait() {
                     return;
                 }
-                observer.synced(end);
+                after_barrier = Some(observer.synced(end));
             }
         }
     }

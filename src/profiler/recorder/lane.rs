@@ -161,11 +161,12 @@ impl Lane for WorkerLane {
     }
 
     #[inline]
-    fn synced(&mut self, work_end: u64) {
+    fn synced(&mut self, work_end: u64) -> u64 {
         let now = self.clock.now().saturating_sub(self.paused);
         // When the span did not fit, its waiting must not be charged to the span before it.
         if let Some(last) = self.spans.last_mut().filter(|_| self.dropped == 0) {
             last.synced = now.max(work_end).max(last.end);
         }
+        now
     }
 }

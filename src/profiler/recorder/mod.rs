@@ -204,14 +204,11 @@ impl StepRecorder {
         self.mode
     }
 
-    /// Stamps taken in the last step, all threads together: one before and one after a brick, one after a barrier. Those
-    /// inside attention, four for a head or a few, are not among them.
+    /// Stamps taken in the last step, all threads together: two a brick, before and after it; that after a barrier is that
+    /// before the next brick. Those inside attention, four for a head or a few, are not among them.
     pub fn stamps(&self) -> u64 {
-        let events = self.record.events.iter();
-        let driver: u64 = events.map(|e| 2 + u64::from(e.sync_ticks > 0)).sum();
-        let spans = self.lanes.iter().flat_map(WorkerLane::spans);
-        let workers: u64 = spans.map(|s| 2 + u64::from(s.synced > s.end)).sum();
-        driver + workers
+        let spans = self.lanes.iter().map(|lane| lane.spans().len());
+        2 * (self.record.events.len() + spans.sum::<usize>()) as u64
     }
 
     /// Reads `sampler` at every boundary of thread 0 in one of [`SAMPLE_EVERY`] decode steps.
