@@ -11,7 +11,7 @@ use crate::engine::cpu::kernel_use::KernelUse;
 use crate::engine::{Engine, StepKind};
 use crate::model::{Brick, quantisation_name, weight_bytes_per_token};
 use crate::profiler::critical::{Roof, critical_path};
-use crate::profiler::graph::{StepPath, fill_slack, fnv1a_64, threads_critical_path};
+use crate::profiler::graph::{fill_slack, fnv1a_64, threads_critical_path};
 use crate::profiler::roofline::{int8_bricks, roofline};
 use crate::profiler::{StepRecorder, os};
 use crate::session::snapshot::KernelInfo;

@@ -34,14 +34,22 @@ impl StepRecord {
     }
 
     fn driver(&self, wall_us: f64) -> ThreadTrace {
+        // Modelled time knows nothing of how work was dealt out.
+        let dealt = |n: u16| {
+            if self.clock.is_modelled() {
+                0
+            } else {
+                n.into()
+            }
+        };
         let span = |(e, event): (&Event, u32)| ThreadSpan {
             event,
             start_us: self.clock.us(e.start),
             work_us: self.clock.us(e.work_ticks),
             wait_us: self.clock.us(e.sync_ticks),
             core: e.core(),
-            pieces: e.done.pieces.into(),
-            stolen: e.done.stolen.into(),
+            pieces: dealt(e.done.pieces),
+            stolen: dealt(e.done.stolen),
             slack_us: 0.0,
         };
         let spans = self.events.iter().zip(0..).map(span).collect();
