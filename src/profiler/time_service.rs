@@ -170,8 +170,9 @@ mod tests {
         let mut behind: Vec<u64> = (0..20_000)
             .map(|_| {
                 std::thread::sleep(Duration::from_micros(20));
+                let coarse = clock.now_ns();
                 let now = clock.0.origin.elapsed().as_nanos() as u64;
-                now - clock.now_ns()
+                now.saturating_sub(coarse)
             })
             .collect();
         behind.sort_unstable();
