@@ -26,7 +26,8 @@ fn main() -> ExitCode {
 /// One line, whatever a file's name or contents put into the message; nobody may be reading it.
 fn report(e: &anyhow::Error) {
     // What the commands read themselves says so; an error of the system on its own comes from printing.
-    let printing = e.downcast_ref::<std::io::Error>().is_some();
+    let alone = e.chain().count() == 1;
+    let printing = alone && e.downcast_ref::<std::io::Error>().is_some();
     let what = if printing { "writing the output: " } else { "" };
     let mut message = e.to_string();
     for cause in e.chain().skip(1).map(ToString::to_string) {

@@ -47,7 +47,9 @@ fn a_trace_has_layers_bricks_threads_kernels_and_counters() {
 fn the_graph_is_written_in_every_form() {
     let tree = printed(&["--format", "tree"]);
     assert!(
-        tree.starts_with("decode step") && tree.contains("critical path: "),
+        tree.starts_with("wall time")
+            && tree.contains("\ndecode step")
+            && tree.contains("critical path: "),
         "{tree}"
     );
     assert!(tree.contains("Layer 7") && tree.contains("thread 1"));
@@ -87,6 +89,33 @@ fn a_file_is_whole_or_not_there() {
         .expect("gzip");
     for text in [text, std::fs::read_to_string(&plain).expect("written")] {
         assert!(serde_json::from_str::<Value>(&text).expect("JSON")["traceEvents"].is_array());
+    }
+    // What is no file stays what it is, a link too, and so do permissions.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        printed(&["--format", "tree", "--out", "/dev/null"]);
+        assert!(!std::fs::metadata("/dev/null").expect("there").is_file());
+        std::fs::set_permissions(&plain, PermissionsExt::from_mode(0o600)).expect("set");
+        let link = folder.path().join("link");
+        symlink(&plain, &link).expect("linked");
+        printed(&["--format", "tree", "--out", link.to_str().expect("UTF-8")]);
+        assert!(
+            std::fs::symlink_metadata(&link)
+                .expect("there")
+                .is_symlink()
+        );
+        assert!(
+            std::fs::read_to_string(&plain)
+                .expect("there")
+                .starts_with("wall time")
+        );
+        let mode = std::fs::metadata(&plain)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_file(&link).expect("removed");
     }
     // A run that fails leaves what was there, and nothing else.
     std::fs::write(&plain, "mine").expect("written");

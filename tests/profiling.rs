@@ -486,3 +486,40 @@ fn f145_any_observer_sees_the_same_calls() {
     let recorded: Vec<_> = trace.events.iter().map(|e| (e.id, e.brick)).collect();
     assert_eq!(engine.observer().0, recorded);
 }
+
+/// F147, for the engine's own pool: the graph of a real step has every thread's share once, all of them joined and forked at
+/// every barrier, and the same critical path as the short cut that the dashboard takes.
+#[test]
+fn f147_the_dag_of_the_engines_own_pool_is_rebuilt() {
+    use cbtop::profiler::graph::{EdgeKind, Node, from_step, threads_critical_path};
+    for loaded in fixtures() {
+        for threads in [1, 2, 3] {
+            let trace = traced(&loaded.model, threads, SyncMode::Deferred);
+            let graph = from_step(&trace, &[]).expect("a graph");
+            let count = |f: fn(&Node) -> bool| graph.nodes().iter().filter(|n| f(n)).count();
+            let tasks = count(|n| matches!(n, Node::CpuTask(_)));
+            assert_eq!(
+                tasks,
+                trace.threads.iter().map(|t| t.spans.len()).sum::<usize>()
+            );
+            let barriers = trace.events.iter().filter(|e| e.barrier).count();
+            assert_eq!(count(|n| matches!(n, Node::Barrier { .. })), barriers);
+            let edges = |kind| graph.edges().iter().filter(|e| e.kind == kind).count();
+            assert_eq!(edges(EdgeKind::Join), barriers * threads);
+            // Nothing comes behind the last barrier of a step that ends in one.
+            let last = trace.events.last().is_some_and(|e| e.barrier);
+            assert_eq!(
+                edges(EdgeKind::Fork),
+                (barriers - usize::from(last)) * threads
+            );
+            let path = threads_critical_path(&trace).expect("a path");
+            let whole = graph.schedule().expect("no cycle").length_ns() as f64 * 1e-3;
+            assert!(
+                (path.length_us - whole).abs() < 1e-3,
+                "{} {whole}",
+                path.length_us
+            );
+            assert!(path.length_us <= trace.wall_us);
+        }
+    }
+}

@@ -50,6 +50,16 @@ pub fn check_terminal(headless: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses what only a run that is not recorded or replayed can give.
+pub fn check_format(format: Format) -> anyhow::Result<()> {
+    if format == Format::Chrome {
+        bail!(
+            "a trace needs every step, and a recording has some of them; run cbtop --headless --format chrome"
+        );
+    }
+    Ok(())
+}
+
 /// The session that `args` ask for, ready to run.
 pub fn session(args: &DashboardArgs) -> anyhow::Result<Session> {
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;

@@ -2,10 +2,8 @@
 
 use crate::cli::Format;
 use anyhow::Context;
-use cbtop::profiler::figures::StepTrace;
-use cbtop::profiler::graph::chrome::{
-    ChromeTrace, CounterSample, LIMIT_BYTES, TraceStep, chrome_trace,
-};
+use cbtop::profiler::figures::{StepEvent, StepTrace};
+use cbtop::profiler::graph::chrome::{ChromeTrace, CounterSample, LIMIT_BYTES, TraceStep};
 use cbtop::profiler::graph::{DOT_NODES, from_step};
 use cbtop::session::Session;
 use cbtop::session::snapshot::Snapshot;
@@ -16,47 +14,76 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes what `write` writes to a file: whole or not at all, compressed with gzip where its name ends in `.gz`.
+/// Writes what `write` writes to a file: whole or not at all, compressed with gzip where its name ends in `.gz`. What is
+/// there and is no file (a device, a pipe) is written to as it is; behind a link its target is replaced.
 pub fn to_file(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let what = || format!("writing {}", path.display());
-    let folder = match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(what)?;
     let gzip = path
         .extension()
         .is_some_and(|e| e.eq_ignore_ascii_case("gz"));
-    {
-        let mut out = BufWriter::new(file.as_file_mut());
-        if gzip {
-            let mut gz = GzEncoder::new(&mut out, Compression::default());
-            write(&mut gz)?;
-            gz.finish().with_context(what)?;
-        } else {
-            write(&mut out)?;
-        }
-        out.flush().with_context(what)?;
+    let there = std::fs::metadata(path).ok();
+    if there.as_ref().is_some_and(|m| !m.is_file()) {
+        let file = File::options().write(true).open(path).with_context(what)?;
+        return packed(&file, gzip, write);
     }
-    readable_by_others(file.as_file()).with_context(what)?;
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let folder = match target.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let mut file = temporary(folder).map_err(bare).with_context(what)?;
+    packed(file.as_file_mut(), gzip, write)?;
+    if let Some(there) = there {
+        let permissions = file.as_file().set_permissions(there.permissions());
+        permissions.with_context(what)?;
+    }
     file.as_file().sync_all().with_context(what)?;
-    file.persist(path).map_err(|e| e.error).with_context(what)?;
+    file.persist(&target)
+        .map_err(|e| e.error)
+        .with_context(what)?;
     Ok(())
 }
 
-/// A temporary file is its owner's alone; one that was asked for is as any other file.
-#[cfg(unix)]
-fn readable_by_others(file: &File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+fn packed(
+    file: &File,
+    gzip: bool,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(file);
+    if gzip {
+        let mut gz = GzEncoder::new(&mut out, Compression::default());
+        write(&mut gz)?;
+        gz.finish()?;
+    } else {
+        write(&mut out)?;
+    }
+    out.flush()?;
+    Ok(())
 }
 
-#[cfg(not(unix))]
-fn readable_by_others(_: &File) -> std::io::Result<()> {
-    Ok(())
+/// A temporary file that others may do with what the user's mask lets them: it becomes one that was asked for.
+fn temporary(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
+}
+
+/// The error without the temporary file's name, which says nothing to the user.
+fn bare(e: std::io::Error) -> std::io::Error {
+    let code = std::error::Error::source(&e)
+        .and_then(|s| s.downcast_ref::<std::io::Error>())
+        .and_then(std::io::Error::raw_os_error);
+    code.or(e.raw_os_error()).map_or(
+        std::io::Error::from(e.kind()),
+        std::io::Error::from_raw_os_error,
+    )
 }
 
 /// Runs the session to its end and writes a trace of all its steps.
@@ -118,24 +145,24 @@ fn counters(session: &Session, step: &StepTrace) -> Vec<(&'static str, f64)> {
     values
 }
 
-/// Writes the last step of a session: a trace, or its execution graph.
+/// Writes the execution graph of the last step of a session.
 pub fn last_step(snapshot: &Snapshot, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let step = snapshot
         .last_step
         .as_ref()
-        .context("no step was timed brick by brick: leave out --sync-mode none")?;
-    if format == Format::Chrome {
-        let steps = [TraceStep {
-            trace: step,
-            start_us: 0.0,
-        }];
-        chrome_trace(out, &steps, &snapshot.kernels, &[], LIMIT_BYTES)?;
-        return Ok(());
-    }
+        .context("no step has been timed brick by brick (with --sync-mode none none is)")?;
     let graph = from_step(step, &snapshot.kernels)?;
     match format {
         Format::Dot => out.write_all(graph.to_dot(DOT_NODES).as_bytes())?,
         Format::Tree => {
+            let sum = |f: fn(&StepEvent) -> f64| step.events.iter().map(f).sum::<f64>();
+            let (work, wait) = (sum(|e| e.work_us), sum(|e| e.sync_us));
+            writeln!(
+                out,
+                "wall time {:.1} us: work {work:.1}, waiting {wait:.1}, launch, join and gaps {:.1} (thread 0)\n",
+                step.wall_us,
+                step.wall_us - work - wait
+            )?;
             out.write_all(graph.to_ascii_tree().as_bytes())?;
             writeln!(out, "\n{}", graph.critical_path_summary()?)?;
         }

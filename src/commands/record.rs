@@ -1,6 +1,6 @@
 //! `cbtop record`: the dashboard or its headless form, with every snapshot saved.
 
-use super::dashboard;
+use super::{dashboard, export};
 use crate::cli::RecordArgs;
 use anyhow::Context;
 use cbtop::recording::{self, Recorder, Summary};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 /// Runs and records; says at the end, on standard error, what is in the file.
 pub fn run(args: &RecordArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     dashboard::check_terminal(args.dashboard.headless)?;
+    dashboard::check_format(args.dashboard.format)?;
     // Before a model is loaded for nothing.
     let options = dashboard::look(&args.dashboard)?;
     recording::check(&args.file, args.force)?;
@@ -30,15 +31,22 @@ pub fn run(args: &RecordArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
             .map(|()| None)
             .map_err(Into::into)
     };
-    let summary = recorder.finish()?;
-    let last = last?;
-    eprintln!("cbtop: {}", says(args, &summary));
-    let Some(last) = last else {
-        return Ok(ExitCode::SUCCESS);
+    let summary = recorder.finish();
+    // The run is there to be printed whatever became of the recording.
+    let code = match last? {
+        None => ExitCode::SUCCESS,
+        Some(last) => {
+            let (format, size) = (args.dashboard.format, args.dashboard.size);
+            let print = |out: &mut dyn Write| dashboard::print(out, &last, format, size, &options);
+            match &args.dashboard.out {
+                Some(path) => export::to_file(path, print)?,
+                None => print(out)?,
+            }
+            dashboard::finished(&last.state)?
+        }
     };
-    let (format, size) = (args.dashboard.format, args.dashboard.size);
-    dashboard::print(out, &last, format, size, &options)?;
-    dashboard::finished(&last.state)
+    eprintln!("cbtop: {}", says(args, &summary?));
+    Ok(code)
 }
 
 /// Waits for the end of the run, or for Ctrl-C, and gives the last snapshot.
@@ -52,13 +60,35 @@ fn follow(mut handle: SessionHandle) -> anyhow::Result<Arc<Snapshot>> {
     runtime.block_on(async {
         tokio::select! {
             _ = handle.frames.wait_for(over) => {}
-            _ = tokio::signal::ctrl_c() => {}
+            () = ended() => {}
         }
     });
     let last = handle.frames.borrow().clone();
     // The session may have ended on its own.
     let _ = handle.commands.send(Command::Quit);
     Ok(last)
+}
+
+/// Ctrl-C, or what a system sends to end a program.
+#[cfg(unix)]
+async fn ended() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut hangup)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::hangup()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+}
+
+#[cfg(not(unix))]
+async fn ended() {
+    let _ = tokio::signal::ctrl_c().await;
 }
 
 fn says(args: &RecordArgs, summary: &Summary) -> String {

@@ -13,6 +13,7 @@ use std::time::Duration;
 /// Plays the file, or prints what shows at a time.
 pub fn run(args: &ReplayArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     dashboard::check_terminal(args.headless)?;
+    dashboard::check_format(args.format)?;
     let recording = Recording::open(&args.file)?;
     let mut options = config::options(&args.look)?;
     options.ascii |= args.ascii;

@@ -21,7 +21,8 @@ pub struct RateMeter {
     prefill_tokens: u64,
     prefill_us: f64,
     ttft_us: Option<f64>,
-    overhead_us: Option<f64>,
+    /// Time spent on publishing, and the wall time it is of.
+    overhead_us: Option<(f64, f64)>,
 }
 
 impl Default for RateMeter {
@@ -96,9 +97,10 @@ impl RateMeter {
         self.rate_squares += distance * (rate - self.mean_rate);
     }
 
-    /// `us` microseconds went to profiling or publishing instead of the engine.
-    pub fn overhead(&mut self, us: f64) {
-        self.overhead_us = Some(self.overhead_us.unwrap_or(0.0) + us);
+    /// Of `wall_us` microseconds `us` went to publishing instead of the engine.
+    pub fn overhead(&mut self, us: f64, wall_us: f64) {
+        let (spent, wall) = self.overhead_us.unwrap_or((0.0, 0.0));
+        self.overhead_us = Some((spent + us, wall + wall_us));
     }
 
     /// Decode tokens counted.
@@ -129,8 +131,8 @@ impl RateMeter {
             history_tok_s: self.recent_us().map(|us| 1e6 / us).collect(),
             overhead_share: self
                 .overhead_us
-                .filter(|_| known)
-                .map(|us| us / (us + self.decode_us)),
+                .filter(|(_, wall)| known && *wall > 0.0)
+                .map(|(us, wall)| (us / wall).min(1.0)),
         }
     }
 
@@ -165,7 +167,7 @@ mod tests {
         let mut m = RateMeter::new();
         assert_eq!(m.rates(), Rates::default());
         m.decode(1000.0, 10);
-        m.overhead(1.0);
+        m.overhead(1.0, 10.0);
         let r = m.rates();
         assert_eq!(
             (
@@ -192,7 +194,7 @@ mod tests {
         m.first_token(900.0);
         m.decode(1000.0, 2_000_000);
         m.decode(3000.0, 2_000_000);
-        m.overhead(40.0);
+        m.overhead(40.0, 4040.0);
         let r = m.rates();
         let near = |a: Option<f64>, b: f64| a.is_some_and(|a| (a / b - 1.0).abs() < 1e-12);
         assert!(near(r.prefill_tok_s, 5000.0) && near(r.ttft_s, 0.0305));

@@ -259,6 +259,11 @@ impl Scan {
                 self.notes.push(cut_off(end - at));
                 break;
             };
+            if head.length == 0 {
+                // A file system that lost power leaves zeros.
+                self.notes.push(cut_off(end - at));
+                break;
+            }
             if head.length > MAX_PAYLOAD {
                 self.notes.push(lost(end - at));
                 break;

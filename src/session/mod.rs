@@ -109,7 +109,7 @@ fn drive(
             if !publish(snapshot) {
                 return;
             }
-            session.count_overhead(began.elapsed());
+            session.count_overhead(began.elapsed(), published.elapsed());
             published = Instant::now();
         }
     }

@@ -60,12 +60,13 @@ impl Profile {
             self.interrupt();
             return;
         }
+        // First of all: what follows is not the step's.
+        if let Some(began) = self.accounts.began.take() {
+            self.accounts.wall += began.elapsed();
+            self.accounts.steps += 1;
+        }
         self.stats.add_step(record);
         if record.kind == StepKind::Decode {
-            if let Some(began) = self.accounts.began.take() {
-                self.accounts.wall += began.elapsed();
-                self.accounts.steps += 1;
-            }
             self.mean.add(recorder);
             self.throughput.add(record.wall_us());
             self.watch_token(recorder);

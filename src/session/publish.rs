@@ -8,7 +8,7 @@ use super::snapshot::{
 };
 use crate::engine::cpu::KernelSet;
 use crate::engine::cpu::kernel_use::KernelUse;
-use crate::engine::{Engine, StepKind};
+use crate::engine::{Engine, StepKind, SyncMode};
 use crate::model::{Brick, quantisation_name, weight_bytes_per_token};
 use crate::profiler::critical::{Roof, critical_path};
 use crate::profiler::graph::{fill_slack, fnv1a_64, threads_critical_path};
@@ -129,7 +129,10 @@ impl Session {
             last_step,
             heat: self.profile.stats.heat_rows(),
             kernels: Arc::clone(&self.kernels),
-            critical_path: critical_path(&bricks, roof, path.as_ref()),
+            // Without times of bricks there is no path, only a step.
+            critical_path: (self.options.sync_mode != SyncMode::None || !self.measured)
+                .then(|| critical_path(&bricks, roof, path.as_ref()))
+                .flatten(),
             roofline: self.roofline(&bricks, roof),
             latency: self.profile.stats.wall(StepKind::Decode).latency(),
             token_times: self.profile.watch.token_times(),

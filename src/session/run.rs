@@ -518,9 +518,10 @@ impl Session {
         }
     }
 
-    /// Time spent on a snapshot instead of tokens.
-    pub(super) fn count_overhead(&mut self, spent: Duration) {
-        self.rates.overhead(spent.as_secs_f64() * 1e6);
+    /// Time spent on a snapshot instead of tokens, of the time since the one before.
+    pub(super) fn count_overhead(&mut self, spent: Duration, wall: Duration) {
+        self.rates
+            .overhead(spent.as_secs_f64() * 1e6, wall.as_secs_f64() * 1e6);
         self.host.add("make snapshot", spent.as_nanos() as f64);
     }
 

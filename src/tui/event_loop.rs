@@ -212,7 +212,7 @@ impl Schedule {
 
 /// Signals that end the program with the terminal restored.
 #[cfg(unix)]
-struct Signals([tokio::signal::unix::Signal; 3]);
+struct Signals([tokio::signal::unix::Signal; 4]);
 
 #[cfg(unix)]
 impl Signals {
@@ -222,15 +222,17 @@ impl Signals {
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
             signal(SignalKind::interrupt())?,
+            signal(SignalKind::quit())?,
         ]))
     }
 
     async fn next(&mut self) {
-        let [terminate, hangup, interrupt] = &mut self.0;
+        let [terminate, hangup, interrupt, quit] = &mut self.0;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}
             _ = interrupt.recv() => {}
+            _ = quit.recv() => {}
         }
     }
 }

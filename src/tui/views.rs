@@ -70,6 +70,8 @@ pub enum Node {
     Brick(u32),
     /// The kernel of a call.
     Kernel(u32),
+    /// What no call of the step accounts for.
+    Rest,
     /// A thread's share of a call: event, thread.
     Task(u32, u32),
 }

@@ -189,7 +189,7 @@ fn steps(s: &Snapshot) -> u64 {
 impl Row {
     fn new(name: String, a: Option<Time>, b: Option<Time>, share: f64) -> Self {
         let samples = a.and_then(|t| t.sample).zip(b.and_then(|t| t.sample));
-        let interval_us = samples.map(|(a, b)| difference(a, b, 1.0));
+        let interval_us = samples.map(|(a, b)| difference(a, b, 1.0, CONFIDENCE));
         let change_us = a.zip(b).map(|(a, b)| b.us - a.us).filter(|c| c.is_finite());
         let verdict = match (a, b, interval_us) {
             (Some(_), None, _) => Verdict::OnlyA,
@@ -229,9 +229,9 @@ impl Row {
     }
 
     /// Whether B is slower than A by more than `above`, beyond chance; `None` where that cannot be said.
-    fn slower_than(&self, above: f64) -> Option<bool> {
+    fn slower_than(&self, above: f64, confidence: f64) -> Option<bool> {
         let (a, b) = self.samples?;
-        Some(difference(a, b, 1.0 + above).low > 0.0)
+        Some(difference(a, b, 1.0 + above, confidence).low > 0.0)
     }
 }
 
@@ -246,13 +246,16 @@ fn relative(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 
 impl Diff {
     /// Whether the step, or a brick of more than 1% of it, is slower by more than the share `above`, beyond chance: the
-    /// interval of B less (1 + `above`) times A lies above zero. `None` where nothing can be judged.
+    /// interval of B less (1 + `above`) times A lies above zero. The rows judged share one error of 5% between them
+    /// (Bonferroni), or of twenty that are equal one would seem slower. `None` where nothing can be judged.
     pub fn check(&self, above: f64) -> Option<Check> {
         let (mut slower, mut not_judged) = (Vec::new(), Vec::new());
         let mut judged = false;
         let counts = |r: &&Row| r.share > LEAST_SHARE;
+        let rows = 1 + self.bricks.iter().filter(counts).count();
+        let confidence = 1.0 - (1.0 - CONFIDENCE) / rows as f64;
         for row in std::iter::once(&self.step).chain(self.bricks.iter().filter(counts)) {
-            match row.slower_than(above) {
+            match row.slower_than(above, confidence) {
                 Some(true) => slower.push(row.name.clone()),
                 Some(false) => {}
                 None => not_judged.push(row.name.clone()),

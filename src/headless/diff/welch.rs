@@ -43,14 +43,14 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The interval of `b - scale * a` at [`CONFIDENCE`].
-pub fn difference(a: Sample, b: Sample, scale: f64) -> Interval {
+/// The interval that holds `b - scale * a` with probability `confidence`.
+pub fn difference(a: Sample, b: Sample, scale: f64, confidence: f64) -> Interval {
     let (va, vb) = (a.variance(scale), b.variance(1.0));
     let mid = b.mean - scale * a.mean;
     let squares = |v: f64, s: Sample| v * v / (s.count - 1) as f64;
     let freedom = (va + vb).powi(2) / (squares(va, a) + squares(vb, b));
     let half = if freedom.is_finite() {
-        (va + vb).sqrt() * student_quantile(0.5 + CONFIDENCE / 2.0, freedom)
+        (va + vb).sqrt() * student_quantile(0.5 + confidence / 2.0, freedom)
     } else {
         // Nothing varied.
         0.0
@@ -180,7 +180,7 @@ mod tests {
         let sample = |mean: f64, variance: f64| {
             Sample::new(mean, Some(variance.sqrt()), 15).expect("usable")
         };
-        let i = difference(sample(20.8, 7.9), sample(23.0, 1.15), 1.0);
+        let i = difference(sample(20.8, 7.9), sample(23.0, 1.15), 1.0, CONFIDENCE);
         let half = (9.05f64 / 15.0).sqrt() * student_quantile(0.975, 17.987_8);
         assert!(
             (i.low - (2.2 - half)).abs() < 1e-3 && (i.high - (2.2 + half)).abs() < 1e-3,
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn what_did_not_vary_has_no_width() {
         let fixed = |mean| Sample::new(mean, Some(0.0), 9).expect("usable");
-        let i = difference(fixed(10.0), fixed(12.0), 1.05);
+        let i = difference(fixed(10.0), fixed(12.0), 1.05, CONFIDENCE);
         assert_eq!((i.low, i.high), (1.5, 1.5));
     }
 
@@ -220,7 +220,7 @@ mod tests {
             a in 1.0f64..1e4, b in 1.0f64..1e4, sa in 0.0f64..100.0, sb in 0.0f64..100.0, n in 2u64..5000, m in 2u64..5000,
         ) {
             let (a, b) = (Sample::new(a, Some(sa), n).unwrap(), Sample::new(b, Some(sb), m).unwrap());
-            let (i, j) = (difference(a, b, 1.0), difference(b, a, 1.0));
+            let (i, j) = (difference(a, b, 1.0, CONFIDENCE), difference(b, a, 1.0, CONFIDENCE));
             prop_assert!(i.low <= b.mean - a.mean && b.mean - a.mean <= i.high);
             prop_assert!((i.low + j.high).abs() < 1e-6 && (i.high + j.low).abs() < 1e-6);
         }

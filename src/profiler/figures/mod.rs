@@ -49,7 +49,7 @@ pub struct Rates {
     pub decode_gbps: Option<f64>,
     /// Decode rate of single tokens, newest last, tokens a second, at most 256.
     pub history_tok_s: Vec<f64>,
-    /// Share of wall time spent in profiling and publishing rather than in the engine, 0 to 1.
+    /// Share of wall time, pauses and pacing included, spent on publishing rather than in the engine, 0 to 1.
     pub overhead_share: Option<f64>,
 }
 

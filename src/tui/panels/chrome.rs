@@ -89,6 +89,15 @@ pub fn frame(
     inner(area)
 }
 
+/// Why there is no step to show.
+pub fn no_step(app: &App) -> &'static str {
+    if app.snapshot().profiling.mode == "none" {
+        "bricks are not timed (--sync-mode none)"
+    } else {
+        "waits for the first decode steps"
+    }
+}
+
 /// A part of a line: parts of the highest rank are dropped first when the line is too long.
 pub struct Part {
     /// 0 is never dropped.

@@ -59,11 +59,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             Line::default(),
             Line::default(),
         );
-        chrome::put(
-            &Line::styled("waits for the first decode steps", theme.dim),
-            inner,
-            buf,
-        );
+        chrome::put(&Line::styled(chrome::no_step(app), theme.dim), inner, buf);
         return;
     };
     // Milliseconds from 10 ms on, so that the narrow column holds them.

@@ -203,7 +203,7 @@ fn sentence(p: &RoofPoint, ascii: bool) -> String {
 fn bound(bound: &str, ascii: bool) -> String {
     match bound {
         "memory" => "bound by memory, fewer bytes help".into(),
-        "compute" => "bound by arithmetic".into(),
+        "compute" => "not by memory: its kernel can be faster".into(),
         "cache" => "served by the caches".into(),
         "overhead" => "far below both roofs, overhead".into(),
         other => sanitise(other, ascii),

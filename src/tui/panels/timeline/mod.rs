@@ -171,7 +171,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let Some(step) = &app.snapshot().last_step else {
         let empty = Line::default();
         let inner = chrome::panel(app, Panel::Timeline, area, buf, empty.clone(), empty);
-        let text = "waits for the first step";
+        let text = chrome::no_step(app);
         chrome::put(&Line::styled(text, theme.dim), inner, buf);
         return;
     };

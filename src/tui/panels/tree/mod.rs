@@ -93,7 +93,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let Some(step) = &app.snapshot().last_step else {
         let empty = Line::default();
         let inner = chrome::panel(app, Panel::Tree, area, buf, empty.clone(), empty);
-        let text = "waits for the first step";
+        let text = chrome::no_step(app);
         chrome::put(&Line::styled(text, theme.dim), inner, buf);
         return;
     };
@@ -283,6 +283,7 @@ fn label(app: &App, step: &StepTrace, row: &Row) -> (String, Style) {
     let block = |e: u32| event(e).map_or(Style::new(), |e| theme.category(e.id.category()));
     let (text, style) = match row.node {
         Node::Step => ("step".to_string(), theme.strong),
+        Node::Rest => ("between calls".to_string(), theme.dim),
         Node::Layer(e) => {
             let layer = event(e).and_then(|e| e.layer).unwrap_or(0);
             (format!("layer {layer}"), Style::new())
@@ -342,6 +343,7 @@ fn detail(app: &App, step: &StepTrace, row: &Row) -> String {
                 sanitise(&hash, g.ascii)
             )
         }),
+        Node::Rest => "launch, join and gaps".into(),
         Node::Task(e, t) => task(step, e, t, g.micro),
     }
 }

@@ -70,6 +70,15 @@ pub fn tree_rows(step: &StepTrace, kernels: &[KernelInfo], open: &BTreeSet<Node>
             (row.us, row.wait_us, row.calls) = (Some(us), Some(wait), calls);
         }
     }
+    let calls: f64 = step.events.iter().map(whole).sum();
+    rows.push(Row {
+        node: Node::Rest,
+        depth: 1,
+        open: None,
+        us: Some((sane(step.wall_us) - calls).max(0.0)),
+        wait_us: None,
+        calls: 0,
+    });
     rows
 }
 
@@ -132,7 +141,7 @@ pub fn row_of(rows: &[Row], cursor: Node) -> usize {
         return at;
     }
     let event = match cursor {
-        Node::Step => return 0,
+        Node::Step | Node::Rest => return 0,
         Node::Layer(e) | Node::Brick(e) | Node::Kernel(e) | Node::Task(e, _) => e,
     };
     // Layers and calls are in the order of their events.
@@ -160,8 +169,10 @@ mod tests {
         let step = s.last_step.as_ref().unwrap_or_else(|| unreachable!());
         let mut open = BTreeSet::from([Node::Step]);
         let folded = tree_rows(step, &s.kernels, &open);
-        // The step, 30 layers, Embed, FinalNorm, LmHead, Sample.
-        assert_eq!(folded.len(), 35);
+        // The step, 30 layers, Embed, FinalNorm, LmHead, Sample, and what lies between.
+        assert_eq!(folded.len(), 36);
+        let below: f64 = folded.iter().skip(1).filter_map(|r| r.us).sum();
+        assert!((below - step.wall_us).abs() < 1e-6);
         let layer = folded[2];
         assert_eq!(layer.node, Node::Layer(1));
         open.insert(layer.node);
