@@ -259,7 +259,7 @@ impl Scan {
                 self.notes.push(cut_off(end - at));
                 break;
             };
-            if head.length == 0 {
+            if head.length == 0 && !head.fits(&[]) {
                 // A file system that lost power leaves zeros.
                 self.notes.push(cut_off(end - at));
                 break;

@@ -451,3 +451,12 @@ proptest! {
         read_all(file);
     }
 }
+
+#[test]
+fn zeros_at_the_end_are_one_tail() {
+    let mut file = bytes(&run(2));
+    let whole = open(file.clone()).expect("a recording").frames();
+    file.extend([0; 100_000]);
+    let recording = open(file).expect("a recording");
+    assert_eq!((recording.frames(), recording.notes().len()), (whole, 1));
+}
