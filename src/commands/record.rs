@@ -17,7 +17,8 @@ pub fn run(args: &RecordArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
     dashboard::check_terminal(args.dashboard.headless)?;
     dashboard::check_format(args.dashboard.format)?;
     // Before a model is loaded for nothing.
-    let options = dashboard::look(&args.dashboard)?;
+    let mut options = dashboard::look(&args.dashboard)?;
+    options.saving = !args.dashboard.headless;
     recording::check(&args.file, args.force)?;
     let session = dashboard::session(&args.dashboard)?;
     let recorder = Recorder::create(&args.file, args.force)?;

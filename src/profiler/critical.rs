@@ -131,18 +131,19 @@ pub fn critical_path(
     path.sort_by(|a, b| b.us_per_step.total_cmp(&a.us_per_step));
     let node = |row: &&BrickRow| {
         let seen = threads.and_then(|path| Some((path, of_brick(path, row.id)?)));
+        // The path may be that of a few steps fewer than the rows.
         let saved = seen.map_or(row.us_per_step / 2.0, |(path, brick)| {
-            path.length_us - brick.length_if_half_us
+            scale(path, length_us) * (path.length_us - brick.length_if_half_us)
         });
         CriticalNode {
             id: row.id,
             us: row.us_per_step,
-            slack_us: seen.map_or(0.0, |(_, brick)| brick.slack_us),
+            slack_us: seen.map_or(0.0, |(path, brick)| scale(path, length_us) * brick.slack_us),
             share: row.us_per_step / length_us,
             gbps: achieved_gbps(row),
             intensity: (row.bytes_per_step > 0)
                 .then(|| row.flops_per_step as f64 / row.bytes_per_step as f64),
-            tok_s_if_2x: 1e6 / (length_us - saved),
+            tok_s_if_2x: 1e6 / (length_us - saved.clamp(0.0, length_us / 2.0)),
             bound: bound(row, roof).on_path().name().to_owned(),
         }
     };
@@ -151,6 +152,12 @@ pub fn critical_path(
         nodes: path.iter().map(node).collect(),
         verdict: verdict(&path, length_us, roof),
     })
+}
+
+/// From times of a path to those of steps of `length_us`.
+fn scale(path: &StepPath, length_us: f64) -> f64 {
+    let wall = path.length_us + path.barrier_us + path.gap_us;
+    if wall > 0.0 { length_us / wall } else { 1.0 }
 }
 
 fn of_brick(path: &StepPath, id: BrickId) -> Option<&BrickPath> {
@@ -163,7 +170,9 @@ fn on_the_path(rows: &[BrickRow], path: &StepPath, length_us: f64) -> Vec<BrickR
     let mut rows = rows.to_vec();
     for row in &mut rows {
         if let Some(brick) = of_brick(path, row.id) {
-            row.us_per_step = brick.path_us;
+            row.us_per_step = scale(path, length_us) * brick.path_us;
+            // A call is as long as its slowest share.
+            row.mean_us = row.us_per_step * row.steps as f64 / row.calls.max(1) as f64;
         }
     }
     let others: f64 = rows

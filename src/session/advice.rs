@@ -404,7 +404,7 @@ impl Session {
     /// Another configuration from here on; figures of the old one are cleared.
     fn reconfigure(&mut self, config: Config) -> Result<(), EngineError> {
         self.rebuild(config)?;
-        self.profile.clear();
+        self.clear_profile();
         self.rates.clear_decode();
         self.prefill_stale = true;
         self.advice.stale = true;

@@ -109,7 +109,9 @@ fn drive(
             if !publish(snapshot) {
                 return;
             }
-            session.count_overhead(began.elapsed(), published.elapsed());
+            if !session.is_idle() {
+                session.count_overhead(began.elapsed(), published.elapsed());
+            }
             published = Instant::now();
         }
     }

@@ -47,7 +47,7 @@ impl Session {
             }
         }
         self.start_run();
-        self.profile.clear();
+        self.clear_profile();
         self.rates.clear();
         self.faults.clear();
         self.gate = Gate::Running;
@@ -72,7 +72,7 @@ impl Session {
 
     /// Figures of the prompt stay: they are this run's, and it does not read the prompt again.
     fn reset_statistics(&mut self) {
-        self.profile.clear();
+        self.clear_profile();
         self.rates.clear_decode();
         self.faults.clear();
         self.note("statistics cleared");

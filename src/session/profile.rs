@@ -27,6 +27,7 @@ pub(super) struct Profile {
 struct Accounts {
     steps: u64,
     wall: Duration,
+    rows_us: f64,
     began: Option<Instant>,
 }
 
@@ -45,7 +46,10 @@ impl Profile {
 
     /// A decode step is about to begin, and will run to its end without a stop.
     pub fn begin_decode(&mut self) {
-        self.accounts.began = self.measured.then(Instant::now);
+        if self.measured {
+            self.usage = TokenUsage::now();
+            self.accounts.began = Some(Instant::now());
+        }
     }
 
     /// The step has stopped between layers: its wall time tells nothing.
@@ -64,6 +68,17 @@ impl Profile {
         if let Some(began) = self.accounts.began.take() {
             self.accounts.wall += began.elapsed();
             self.accounts.steps += 1;
+            let rows = [
+                record.work,
+                record.sync,
+                record.launch,
+                record.join,
+                record.unattributed,
+            ];
+            self.accounts.rows_us += rows
+                .map(|ticks| record.clock().us(ticks))
+                .iter()
+                .sum::<f64>();
         }
         self.stats.add_step(record);
         if record.kind == StepKind::Decode {
@@ -75,9 +90,9 @@ impl Profile {
 
     fn watch_token(&mut self, recorder: &StepRecorder) {
         let record = recorder.last();
-        let now = TokenUsage::now().filter(|_| self.measured);
-        let used = now.zip(self.usage).map(|(now, then)| now.since(then));
-        self.usage = now;
+        // Of the step alone: what the session and the dashboard do between two is not the token's.
+        let then = self.usage.take();
+        let used = then.and_then(|then| Some(TokenUsage::now()?.since(then)));
         let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let token = TokenTime {
             position: record.position,
@@ -96,6 +111,12 @@ impl Profile {
     pub fn interrupt(&mut self) {
         self.usage = None;
         self.accounts.began = None;
+    }
+
+    /// What the rows of the table sum to over the steps of [`Self::wall_us`], microseconds a step.
+    pub fn accounted_us(&self) -> Option<f64> {
+        let Accounts { steps, rows_us, .. } = self.accounts;
+        (steps > 0).then(|| rows_us / steps as f64)
     }
 
     /// Wall time of a decode step by the system's clock, microseconds, over those that ran without a stop.

@@ -138,7 +138,7 @@ impl Session {
             token_times: self.profile.watch.token_times(),
             anomalies: self.profile.watch.anomalies(),
             counters: self.counters(),
-            profiling: self.profiling(&bricks),
+            profiling: self.profiling(),
             host: self.host.rows(),
             memory: self.memory_info(),
             prompt: self.options.prompt.clone(),
@@ -268,7 +268,7 @@ impl Session {
     }
 
     /// How profiling is done, and what it costs by the number of stamps and the cost of one.
-    fn profiling(&self, bricks: &[BrickRow]) -> Profiling {
+    fn profiling(&self) -> Profiling {
         let recorder = self.engine.observer();
         let stamps_per_step = recorder.stamps();
         let stamp_ns = self.stamp_ns;
@@ -284,8 +284,7 @@ impl Session {
                 .zip(step_ns)
                 .map(|(stamp, step)| stamp * one_thread / step),
             wall_us: self.profile.wall_us(),
-            accounted_us: (!bricks.is_empty())
-                .then(|| bricks.iter().map(|row| row.us_per_step).sum()),
+            accounted_us: self.profile.accounted_us(),
         }
     }
 

@@ -351,6 +351,10 @@ impl Session {
             profile.add(recorder)
         });
         self.rates.prefill((end - done) as u32, us);
+        if let Some(counters) = &mut self.counters {
+            // Now that the engine's threads have run: what a run counts is counted from its first token on.
+            counters.open(self.engine.observer_mut());
+        }
         let Some(choice) = choice else {
             self.phase = Phase::Prefill { done: end };
             return Ok(String::new());
@@ -373,11 +377,16 @@ impl Session {
         timed(&mut self.host, self.measured, "fold step in", || {
             profile.add(recorder)
         });
-        self.rates.decode(us, bytes);
+        let sampled = self.engine.observer().last().sampled;
+        if !sampled {
+            self.rates.decode(us, bytes);
+        }
         self.faults.step();
         self.decoded += 1;
         let text = self.accept(choice, us);
-        self.follow_measurement(us);
+        if !sampled {
+            self.follow_measurement(us);
+        }
         Ok(text)
     }
 
@@ -489,6 +498,12 @@ impl Session {
         Ok(us)
     }
 
+    /// Forgets what was measured so far: a restart, another configuration or the user's wish.
+    pub(super) fn clear_profile(&mut self) {
+        self.profile.clear();
+        self.seen_step = None;
+    }
+
     /// The prompt again, on an empty cache; statistics stay.
     pub(super) fn start_run(&mut self) {
         self.engine.truncate(0);
@@ -500,6 +515,8 @@ impl Session {
         self.phase = Phase::Prefill { done: 0 };
         self.faults.interrupt();
         self.profile.interrupt();
+        self.profile.throughput.clear();
+        self.seen_step = None;
         if std::mem::take(&mut self.prefill_stale) {
             self.rates.clear_prefill();
         }
@@ -520,6 +537,9 @@ impl Session {
 
     /// Time spent on a snapshot instead of tokens, of the time since the one before.
     pub(super) fn count_overhead(&mut self, spent: Duration, wall: Duration) {
+        if !self.measured {
+            return;
+        }
         self.rates
             .overhead(spent.as_secs_f64() * 1e6, wall.as_secs_f64() * 1e6);
         self.host.add("make snapshot", spent.as_nanos() as f64);

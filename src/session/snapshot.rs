@@ -14,7 +14,7 @@ pub use crate::profiler::figures::{
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 
 /// One moment of a session.
@@ -137,10 +137,16 @@ pub struct GeneratedToken {
     pub id: u32,
     /// Its text; bytes that do not yet form a character are held back and come with the token that completes them.
     pub text: String,
-    /// Probability under the model's distribution (temperature 1, no cut).
+    /// Probability under the model's distribution (temperature 1, no cut); not a number where the model's logits are none.
+    #[serde(deserialize_with = "null_is_nan")]
     pub prob: f32,
     /// Time in the engine, microseconds.
     pub us: f64,
+}
+
+/// JSON has no word for what is not a number.
+fn null_is_nan<'de, D: Deserializer<'de>>(d: D) -> Result<f32, D::Error> {
+    Ok(Option::deserialize(d)?.unwrap_or(f32::NAN))
 }
 
 /// A line for the user.

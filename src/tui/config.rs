@@ -222,6 +222,7 @@ impl Config {
             },
             frame_rate: self.frame_rate.unwrap_or(options.frame_rate),
             keymap: self.keymap.clone(),
+            saving: options.saving,
         }
     }
 }

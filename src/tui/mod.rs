@@ -65,6 +65,8 @@ pub struct Options {
     pub frame_rate: u32,
     /// Keys.
     pub keymap: Keymap,
+    /// Whether what is shown is saved as it comes.
+    pub saving: bool,
 }
 
 /// Frames a second while the model runs: drawing takes its time from the cores that generate.
@@ -81,6 +83,7 @@ impl Default for Options {
             sort: Sort::default(),
             frame_rate: FRAME_RATE,
             keymap: Keymap::default(),
+            saving: false,
         }
     }
 }
@@ -118,6 +121,7 @@ impl Options {
         let mut app = App::new(snapshot, area, theme);
         app.focus = self.focus;
         app.sort = self.sort;
+        app.saving = self.saving;
         app.keymap = if app.snapshot().playback.is_some() {
             self.keymap.clone().for_replay()
         } else {

@@ -186,6 +186,8 @@ pub struct App {
     pub overlay: Overlay,
     /// A line from the dashboard itself about the last key.
     pub notice: Option<String>,
+    /// Whether what is shown is saved as it comes.
+    pub saving: bool,
     /// Set when the program should end.
     pub quit: bool,
     /// Set when the program should suspend to the shell.
@@ -228,6 +230,7 @@ impl App {
             debug_top: 0,
             overlay: Overlay::None,
             notice: None,
+            saving: false,
             quit: false,
             suspend: false,
             own: Vec::new(),

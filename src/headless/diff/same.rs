@@ -42,6 +42,7 @@ fn facts(s: &Snapshot) -> Vec<(&'static str, &'static str, String)> {
         ("configuration", "clock", e.clock.clone()),
         ("configuration", "backend", e.backend.clone()),
         ("configuration", "kernels", e.kernels.clone()),
+        ("configuration", "profiling", s.profiling.mode.clone()),
         ("configuration", "threads", e.threads.to_string()),
         ("configuration", "context", e.n_ctx.to_string()),
         ("configuration", "kv type", e.kv_type.clone()),

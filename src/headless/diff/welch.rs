@@ -51,9 +51,12 @@ pub fn difference(a: Sample, b: Sample, scale: f64, confidence: f64) -> Interval
     let freedom = (va + vb).powi(2) / (squares(va, a) + squares(vb, b));
     let half = if freedom.is_finite() {
         (va + vb).sqrt() * student_quantile(0.5 + confidence / 2.0, freedom)
-    } else {
+    } else if va + vb == 0.0 {
         // Nothing varied.
         0.0
+    } else {
+        // More than numbers hold: anything is possible.
+        f64::MAX
     };
     Interval {
         low: mid - half,

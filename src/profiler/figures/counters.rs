@@ -126,7 +126,7 @@ pub struct Profiling {
     /// mean of those that ran without a stop.
     #[serde(default)]
     pub wall_us: Option<f64>,
-    /// What the rows of the brick table, named gaps among them, sum to over the same steps, microseconds.
+    /// What the rows of the brick table, named gaps among them, sum to in a step, over the same steps, microseconds.
     #[serde(default)]
     pub accounted_us: Option<f64>,
 }

@@ -116,11 +116,11 @@ pub struct TokenTime {
     pub position: u32,
     /// Time in the engine, microseconds.
     pub us: f64,
-    /// Minor page faults of the process since the token before.
+    /// Minor page faults of the process while it was decoded.
     pub minor_faults: Option<u32>,
-    /// Major page faults since the token before.
+    /// Major page faults while it was decoded.
     pub major_faults: Option<u32>,
-    /// Involuntary context switches since the token before.
+    /// Involuntary context switches while it was decoded.
     pub preempted: Option<u32>,
     /// Threads seen on another core than before.
     pub migrations: Option<u32>,

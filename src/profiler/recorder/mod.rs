@@ -509,7 +509,9 @@ impl Observer for StepRecorder {
     }
 
     fn take_lanes(&mut self) -> Vec<WorkerLane> {
-        if !self.enabled {
+        // Once at least, so that the threads are known.
+        let known = |lane: &WorkerLane| lane.os_thread().is_some();
+        if !self.enabled && self.lanes.iter().all(known) {
             return Vec::new();
         }
         for lane in &mut self.lanes {
@@ -519,7 +521,7 @@ impl Observer for StepRecorder {
     }
 
     fn put_lanes(&mut self, lanes: Vec<WorkerLane>) {
-        if self.enabled {
+        if !lanes.is_empty() {
             self.lanes = lanes;
         }
     }

@@ -240,6 +240,12 @@ fn badge(app: &App) -> Line<'static> {
     let theme = &app.theme;
     let [running, paused, finished, failed, frozen] = theme.glyphs.state;
     let mut spans: Vec<Span<'static>> = replay::badge(app).into_iter().collect();
+    if app.saving {
+        spans.push(Span::styled(
+            format!(" saving {}", theme.glyphs.dot),
+            theme.warn,
+        ));
+    }
     if app.frozen() {
         let key = app.keymap.label(Action::Freeze).unwrap_or_default();
         spans.push(Span::styled(

@@ -12,11 +12,26 @@ use ratatui::text::Span;
 /// Under this share of the step waiting is not worth a word.
 const LITTLE: f64 = 0.01;
 
+/// From this share on the time between calls is what a step is about.
+const MUCH: f64 = 0.25;
+
 /// One sentence about the step.
 pub fn sentence(step: &StepTrace, theme: &Theme) -> String {
     let wall = sane(step.wall_us);
     if wall <= 0.0 {
         return "the step is still running: its calls so far".into();
+    }
+    let calls: f64 = step
+        .events
+        .iter()
+        .map(|e| sane(e.work_us) + sane(e.sync_us))
+        .sum();
+    let between = 1.0 - calls / wall;
+    if between > MUCH {
+        return format!(
+            "{} of the step lies between calls: the system or another program had the CPU",
+            percent(between)
+        );
     }
     if step.threads.len() < 2 {
         return alone(step, wall, theme);
