@@ -4,7 +4,6 @@ mod common;
 
 use cbtop::engine::sampler::{Sampler, SamplerConfig};
 use cbtop::engine::{Engine, Logits, StepKind};
-use cbtop::profiler::mean_step::MeanStep;
 use cbtop::profiler::stats::Aggregate;
 use cbtop::profiler::{Clock, StepRecorder};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -41,7 +40,6 @@ fn f108_watched_decode_allocates_nothing() {
         let recorder = StepRecorder::new(Clock::calibrated(), loaded.model.plan.bricks.len() + 1);
         let mut engine = Engine::new(loaded.model.clone(), config, recorder).expect("engine");
         let mut stats = Aggregate::new(loaded.model.hparams.n_layers);
-        let mut mean = MeanStep::default();
         let sampling = SamplerConfig {
             temperature: 0.8,
             top_k: 40,
@@ -60,7 +58,6 @@ fn f108_watched_decode_allocates_nothing() {
             next = engine.sample(&mut sampler).id;
             engine.end_step();
             stats.add_step(engine.observer().last());
-            mean.add(engine.observer());
         };
         (0..8).for_each(|_| token(&mut engine));
         let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -5,7 +5,6 @@ use crate::cli::{OverheadArgs, OverheadFormat};
 use anyhow::bail;
 use cbtop::engine::{Config, Engine, EngineError, Logits, StepKind, SyncMode, Unobserved};
 use cbtop::model::Model;
-use cbtop::profiler::mean_step::MeanStep;
 use cbtop::profiler::stats::Aggregate;
 use cbtop::profiler::{Clock, StepRecorder};
 use serde::Serialize;
@@ -157,7 +156,6 @@ struct Bench {
     bare: Engine<Unobserved>,
     watched: Engine<StepRecorder>,
     stats: Aggregate,
-    mean: MeanStep,
     tokens: usize,
 }
 
@@ -168,7 +166,6 @@ impl Bench {
             bare: Engine::new(Arc::clone(model), config.clone(), Unobserved)?,
             watched: Engine::new(Arc::clone(model), config.clone(), recorder)?,
             stats: Aggregate::new(model.hparams.n_layers),
-            mean: MeanStep::default(),
             tokens,
         };
         let prompt: Vec<u32> = (0..CONTEXT).map(|i| (i % model.n_vocab) as u32).collect();
@@ -208,7 +205,7 @@ impl Bench {
         Ok(began.elapsed().as_secs_f64() * 1e6)
     }
 
-    /// Recorded, and folded into statistics and the mean step as in a session.
+    /// Recorded, and folded into the statistics as in a session.
     fn time_watched(&mut self, mode: SyncMode) -> Result<f64, EngineError> {
         self.watched.truncate(CONTEXT);
         self.watched.observer_mut().set_mode(mode);
@@ -216,7 +213,6 @@ impl Bench {
         for _ in 0..self.tokens {
             self.watched.step(&[1], Logits::Last, StepKind::Decode)?;
             self.stats.add_step(self.watched.observer().last());
-            self.mean.add(self.watched.observer());
         }
         Ok(began.elapsed().as_secs_f64() * 1e6)
     }

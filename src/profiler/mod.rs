@@ -14,7 +14,6 @@ pub mod figures;
 pub mod graph;
 mod heat;
 pub mod histogram;
-pub mod mean_step;
 pub mod named;
 pub mod os;
 pub mod probe;

@@ -213,10 +213,10 @@ impl KindStats {
             if event.sync_ticks > 0 {
                 self.gap(BrickId::Sync, clock.ns(event.sync_ticks));
             }
-            if event.id == BrickId::Attention {
-                for (part, ticks) in self.attention.iter_mut().zip(event.done.attention) {
-                    part.add(clock.ns(ticks), Work::default());
-                }
+        }
+        if step.attention != [0; 3] {
+            for (part, ticks) in self.attention.iter_mut().zip(step.attention) {
+                part.add(clock.ns(ticks), Work::default());
             }
         }
         for (id, ticks) in [(BrickId::Launch, step.launch), (BrickId::Join, step.join)] {

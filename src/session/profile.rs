@@ -1,10 +1,9 @@
-//! What a session keeps of its steps: statistics, the mean step, slow tokens, and whether the times add up.
+//! What a session keeps of its steps: statistics, slow tokens, and whether the times add up.
 
 use crate::engine::StepKind;
 use crate::profiler::StepRecorder;
 use crate::profiler::anomalies::{TOKENS, Watch};
 use crate::profiler::figures::TokenTime;
-use crate::profiler::mean_step::MeanStep;
 use crate::profiler::stats::Aggregate;
 use crate::profiler::throughput::ThroughputDrop;
 use crate::profiler::usage::TokenUsage;
@@ -13,7 +12,6 @@ use std::time::{Duration, Instant};
 /// Folds finished steps in; allocates nothing once the first step has been added.
 pub(super) struct Profile {
     pub stats: Aggregate,
-    pub mean: MeanStep,
     pub watch: Watch,
     pub throughput: ThroughputDrop,
     accounts: Accounts,
@@ -35,7 +33,6 @@ impl Profile {
     pub fn new(n_layers: usize, measured: bool) -> Self {
         Self {
             stats: Aggregate::new(n_layers),
-            mean: MeanStep::default(),
             watch: Watch::new(TOKENS),
             throughput: ThroughputDrop::default(),
             accounts: Accounts::default(),
@@ -82,7 +79,6 @@ impl Profile {
         }
         self.stats.add_step(record);
         if record.kind == StepKind::Decode {
-            self.mean.add(recorder);
             self.throughput.add(record.wall_us());
             self.watch_token(recorder);
         }
@@ -128,7 +124,6 @@ impl Profile {
     /// Forgets everything: a restart, a change of configuration or the user's wish.
     pub fn clear(&mut self) {
         self.stats.clear();
-        self.mean.clear();
         self.watch.clear();
         self.throughput.clear();
         self.accounts = Accounts::default();

@@ -243,10 +243,9 @@ impl Session {
         };
         // A trace that the graph refuses has no slack to show; the recorder makes none.
         let _ = fill_slack(&mut last);
-        let us_per_tick = recorder.clock().us(1);
         // Everything is on the path of a single thread.
         let mean = (last.threads.len() > 1)
-            .then(|| self.profile.mean.trace(&last, us_per_tick))
+            .then(|| recorder.mean_trace(&last))
             .flatten();
         let path = mean.and_then(|mean| threads_critical_path(&mean).ok());
         (Some(last), path)

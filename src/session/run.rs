@@ -501,6 +501,7 @@ impl Session {
     /// Forgets what was measured so far: a restart, another configuration or the user's wish.
     pub(super) fn clear_profile(&mut self) {
         self.profile.clear();
+        self.engine.observer_mut().clear_mean();
         self.seen_step = None;
     }
 

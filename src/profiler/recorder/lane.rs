@@ -17,8 +17,10 @@ pub struct Span {
     pub end: u64,
     /// End of the barrier after it; `end` where there is none.
     pub synced: u64,
-    /// What it did.
-    pub done: Done,
+    /// Pieces of work it took.
+    pub pieces: u16,
+    /// Of them those that an even split would have given to another thread.
+    pub stolen: u16,
     core: u16,
 }
 
@@ -85,6 +87,9 @@ pub struct WorkerLane {
     /// Time spent in pauses before this dispatch, ticks.
     pub(super) paused: u64,
     spans: Vec<Span>,
+    /// Work of decode steps so far by brick of the plan, ticks: summed here, where the spans are in the cache.
+    sums: Vec<u64>,
+    summing: bool,
     dropped: u64,
     cores: Cores,
     /// The system's id of the thread, once it has run.
@@ -98,16 +103,28 @@ impl WorkerLane {
             clock,
             paused: 0,
             spans: Vec::with_capacity(bricks),
+            sums: vec![0; bricks],
+            summing: false,
             dropped: 0,
             cores: Cores::default(),
             os_thread: None,
         }
     }
 
-    pub(super) fn begin_step(&mut self) {
+    pub(super) fn begin_step(&mut self, summing: bool) {
+        self.summing = summing;
         self.spans.clear();
         self.dropped = 0;
         self.cores.clear();
+    }
+
+    /// Work of decode steps so far on brick `brick` of the plan, ticks.
+    pub(super) fn sum(&self, brick: u32) -> u64 {
+        self.sums.get(brick as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn clear_sums(&mut self) {
+        self.sums.fill(0);
     }
 
     /// The spans of the step in the order they ran.
@@ -144,6 +161,11 @@ impl Lane for WorkerLane {
     fn worked(&mut self, start: u64, brick: u32, done: Done) -> u64 {
         let stamp = self.clock.stamp();
         let end = stamp.ticks.saturating_sub(self.paused);
+        if self.summing
+            && let Some(sum) = self.sums.get_mut(brick as usize)
+        {
+            *sum = sum.saturating_add(end.saturating_sub(start));
+        }
         if self.spans.len() == self.spans.capacity() {
             self.dropped += 1;
             return end;
@@ -154,7 +176,8 @@ impl Lane for WorkerLane {
             start,
             end: end.max(start),
             synced: end.max(start),
-            done,
+            pieces: done.pieces,
+            stolen: done.stolen,
             core,
         });
         end

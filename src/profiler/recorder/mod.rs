@@ -17,17 +17,19 @@
 //! the [`Work`] handed over, and stands still otherwise, so barriers cost nothing in it.
 
 mod lane;
+mod mean;
 mod trace;
 
 pub use lane::{Span, WorkerLane};
 
 use super::clock::{Clock, os_thread_id};
-use crate::engine::{Call, Done, Observer, StepKind, SyncMode, Ticks};
+use crate::engine::{Call, Observer, StepKind, SyncMode, Ticks};
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
 use crate::profiler::counters::BrickSampler;
 use crate::profiler::figures::{BrickCounters, StepTrace};
 use lane::Cores;
+use mean::Sums;
 
 /// Counters are read by brick in one of so many decode steps: a reading is a system call, some 2 us.
 const SAMPLE_EVERY: u64 = 64;
@@ -51,8 +53,10 @@ pub struct Event {
     pub brick: Option<u32>,
     /// Whether all threads wait for each other after it.
     pub barrier: bool,
-    /// What thread 0 did of it.
-    pub done: Done,
+    /// Pieces of work that thread 0 took.
+    pub pieces: u16,
+    /// Of them those that an even split would have given to another thread.
+    pub stolen: u16,
     core: u16,
 }
 
@@ -71,6 +75,8 @@ pub struct StepRecord {
     pub work: u64,
     /// Sum of the events' waiting, ticks.
     pub sync: u64,
+    /// Scores, softmax and weighted values inside attention on thread 0, ticks.
+    pub attention: [u64; 3],
     /// From the step's begin to its first call: waking the other threads, ticks.
     pub launch: u64,
     /// From the last call of the plan to the one after it: the other threads come to their end, ticks.
@@ -146,6 +152,9 @@ pub struct StepRecorder {
     sampler: Option<BrickSampler>,
     decode_steps: u64,
     sampling: bool,
+    /// Sums of decode steps, and whether the step in progress is one.
+    mean: Sums,
+    summing: bool,
     enabled: bool,
     in_step: bool,
     /// Modelled time so far, ticks.
@@ -165,6 +174,7 @@ impl StepRecorder {
             wall: 0,
             work: 0,
             sync: 0,
+            attention: [0; 3],
             launch: 0,
             join: 0,
             unattributed: 0,
@@ -184,6 +194,8 @@ impl StepRecorder {
             sampler: None,
             decode_steps: 0,
             sampling: false,
+            mean: Sums::default(),
+            summing: false,
             enabled: true,
             in_step: false,
             virtual_now: 0,
@@ -257,9 +269,6 @@ impl StepRecorder {
         if self.os_thread.is_none() {
             self.os_thread = os_thread_id();
         }
-        for lane in &mut self.lanes {
-            lane.begin_step();
-        }
         self.decode_steps += u64::from(kind == StepKind::Decode);
         self.sampling = false;
         self.record.sampled = false;
@@ -272,11 +281,16 @@ impl StepRecorder {
             self.record.sampled = true;
             sampler.start();
         }
+        self.summing = kind == StepKind::Decode && !self.sampling;
+        for lane in &mut self.lanes {
+            lane.begin_step(self.summing);
+        }
         let begin = self.now();
         let record = &mut self.record;
         record.events.clear();
         record.cores.clear();
         (record.launch, record.join, record.last_end) = (0, 0, 0);
+        record.attention = [0; 3];
         (record.kind, record.position, record.tokens) = (kind, position, tokens);
         (
             record.wall,
@@ -404,6 +418,14 @@ impl StepRecorder {
         record.work = record.work.saturating_add(work_ticks);
         record.sync = record.sync.saturating_add(sync_ticks);
         let core = record.cores.seen(core);
+        if call.id == BrickId::Attention {
+            for (sum, ticks) in record.attention.iter_mut().zip(call.done.attention) {
+                *sum = sum.saturating_add(ticks);
+            }
+        }
+        if self.summing {
+            self.mean.add(call.brick, work_ticks);
+        }
         record.events.push(Event {
             id: call.id,
             layer: call.layer,
@@ -413,7 +435,8 @@ impl StepRecorder {
             work: call.work,
             brick: call.brick,
             barrier: call.barrier,
-            done: call.done,
+            pieces: call.done.pieces,
+            stolen: call.done.stolen,
             core,
         });
     }
@@ -445,6 +468,9 @@ impl StepRecorder {
             record.unattributed = [record.work, record.sync, record.launch, record.join]
                 .into_iter()
                 .fold(record.wall, u64::saturating_sub);
+            if self.summing {
+                self.mean.end_step(self.record.wall);
+            }
         }
         &self.record
     }
@@ -495,6 +521,7 @@ impl Observer for StepRecorder {
         } else {
             threads.saturating_sub(1)
         };
+        self.mean = Sums::new(bricks);
         self.lanes = (0..workers)
             .map(|_| WorkerLane::new(clock, bricks))
             .collect();

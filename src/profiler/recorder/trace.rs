@@ -48,8 +48,8 @@ impl StepRecord {
             work_us: self.clock.us(e.work_ticks),
             wait_us: self.clock.us(e.sync_ticks),
             core: e.core(),
-            pieces: dealt(e.done.pieces),
-            stolen: dealt(e.done.stolen),
+            pieces: dealt(e.pieces),
+            stolen: dealt(e.stolen),
             slack_us: 0.0,
         };
         let spans = self.events.iter().zip(0..).map(span).collect();
@@ -70,8 +70,8 @@ impl StepRecord {
                     work_us: self.clock.us(s.end - s.start),
                     wait_us: self.clock.us(s.synced - s.end),
                     core: s.core(),
-                    pieces: s.done.pieces.into(),
-                    stolen: s.done.stolen.into(),
+                    pieces: s.pieces.into(),
+                    stolen: s.stolen.into(),
                     slack_us: 0.0,
                 })
             })
