@@ -138,6 +138,26 @@ pub struct LookArgs {
     pub config: Option<PathBuf>,
 }
 
+/// How the dashboard is drawn: on a terminal, or as one frame or report.
+#[derive(Debug, Args)]
+pub struct FrameArgs {
+    /// Draw with ASCII only [default: by the locale].
+    #[arg(long)]
+    pub ascii: bool,
+    /// Colours and configuration.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Run without a terminal, print one frame or report, exit.
+    #[arg(long)]
+    pub headless: bool,
+    /// What --headless prints.
+    #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
+    pub format: Format,
+    /// Size of the headless frame, columns x rows.
+    #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
+    pub size: (u16, u16),
+}
+
 /// The dashboard and its headless form.
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
@@ -162,24 +182,12 @@ pub struct DashboardArgs {
     /// Start again when generation ends [default for the demo].
     #[arg(long = "loop")]
     pub endless: bool,
-    /// Draw with ASCII only [default: by the locale].
-    #[arg(long)]
-    pub ascii: bool,
-    /// Colours and configuration.
+    /// How it is drawn, and where.
     #[command(flatten)]
-    pub look: LookArgs,
-    /// Run without a terminal, print one frame or report, exit.
-    #[arg(long)]
-    pub headless: bool,
-    /// What --headless prints.
-    #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
-    pub format: Format,
+    pub frame: FrameArgs,
     /// Write to this file instead of standard output, whole or not at all; compressed where its name ends in .gz.
     #[arg(long, value_name = "FILE", requires = "headless")]
     pub out: Option<PathBuf>,
-    /// Size of the headless frame, columns x rows.
-    #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
-    pub size: (u16, u16),
     /// How far threads are kept in step for the profiler: immediate (all wait after every brick), per-layer, deferred (no
     /// waiting is added) or none (only whole steps are timed).
     #[arg(long, value_name = "MODE", default_value = "deferred")]
@@ -359,21 +367,9 @@ pub struct ReplayArgs {
     /// Begin there, paused, seconds from the recording's start [default: 0, playing; headless: the last frame].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub at: Option<Duration>,
-    /// Draw with ASCII only [default: by the locale].
-    #[arg(long)]
-    pub ascii: bool,
-    /// Colours and configuration.
+    /// How it is drawn, and where.
     #[command(flatten)]
-    pub look: LookArgs,
-    /// Without a terminal: print the frame or report, exit.
-    #[arg(long)]
-    pub headless: bool,
-    /// What --headless prints.
-    #[arg(long, value_enum, default_value_t = Format::Text, requires = "headless")]
-    pub format: Format,
-    /// Size of the headless frame, columns x rows.
-    #[arg(long, value_name = "WxH", default_value = "120x40", requires = "headless", value_parser = parse_size)]
-    pub size: (u16, u16),
+    pub frame: FrameArgs,
 }
 
 /// `cbtop diff`.

@@ -11,6 +11,7 @@ mod record;
 mod start;
 mod utc;
 
+use super::printable;
 use crate::cli::LoadArgs;
 use crate::commands::setup;
 use anyhow::{Context, bail};
@@ -288,7 +289,7 @@ fn open_all(args: &BenchArgs, plan: &Plan) -> anyhow::Result<Vec<(Subject, Arc<M
             config.clone().unwrap_or_else(|| default(m))
         })?;
         for note in notes {
-            eprintln!("cbtop: {}", note.replace(char::is_control, "?"));
+            eprintln!("cbtop: {}", printable(&note));
         }
         let subject = Subject::new(source.to_string(), model.gguf(), start);
         Ok((subject, model))

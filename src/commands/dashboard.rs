@@ -1,7 +1,7 @@
 //! The dashboard, and its headless form: one frame or one report.
 
 use super::{config, export, setup};
-use crate::cli::{DashboardArgs, Format};
+use crate::cli::{DashboardArgs, Format, FrameArgs};
 use anyhow::{Context, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
@@ -27,11 +27,11 @@ const MODELLED_GBPS: f64 = 10.0;
 
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
-    check_terminal(args.headless)?;
+    check_terminal(args.frame.headless)?;
     // Before the model is loaded: a wrong line in it is told at once.
-    let look = look(args)?;
+    let look = dashboard_look(args)?;
     let session = session(args)?;
-    if args.headless {
+    if args.frame.headless {
         return headless(args, session, &look);
     }
     let handle = session::spawn(session).context("starting the session's thread")?;
@@ -68,14 +68,20 @@ pub fn session(args: &DashboardArgs) -> anyhow::Result<Session> {
 }
 
 /// How to draw. With modelled time only what the command line says counts: the same bytes everywhere.
-pub fn look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
-    let mut options = if args.deterministic {
+pub fn look(args: &FrameArgs, modelled: bool) -> anyhow::Result<tui::Options> {
+    let mut options = if modelled {
         config::fixed(&args.look)?
     } else {
         config::options(&args.look)?
     };
-    options.recommend |= args.recommend;
     options.ascii |= args.ascii;
+    Ok(options)
+}
+
+/// As [`look`], with what only a running dashboard has.
+pub fn dashboard_look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
+    let mut options = look(&args.frame, args.deterministic)?;
+    options.recommend |= args.recommend;
     Ok(options)
 }
 
@@ -96,7 +102,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     }
     let pace = args
         .pace
-        .or((demo && !args.headless).then_some(DEMO_PACE))
+        .or((demo && !args.frame.headless).then_some(DEMO_PACE))
         .filter(|p| *p > 0);
     if demo && pace.is_some() && args.engine.threads.is_none() {
         // Between two paced tokens threads sleep, and waking one takes longer than a token of the demo.
@@ -117,8 +123,10 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         sampler: setup::sampler(&args.sampler)?,
         prompt,
         chat: args.chat,
-        max_tokens: args.tokens.or(args.headless.then_some(HEADLESS_TOKENS)),
-        endless: args.endless || (demo && !args.headless),
+        max_tokens: args
+            .tokens
+            .or(args.frame.headless.then_some(HEADLESS_TOKENS)),
+        endless: args.endless || (demo && !args.frame.headless),
         pace,
         clock,
         sync_mode: args.sync_mode,
@@ -157,13 +165,19 @@ fn run_and_print(
     look: &tui::Options,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    if args.format == Format::Chrome {
+    if args.frame.format == Format::Chrome {
         return export::chrome(session, out);
     }
     while !session.is_over() {
         session.tick();
     }
-    print(out, &session.snapshot(), args.format, args.size, look)
+    print(
+        out,
+        &session.snapshot(),
+        args.frame.format,
+        args.frame.size,
+        look,
+    )
 }
 
 /// Prints a moment of a session: a frame, a report, or its last step.

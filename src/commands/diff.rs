@@ -1,5 +1,6 @@
 //! `cbtop diff`: two runs compared, for people and for CI.
 
+use super::printable;
 use crate::cli::DiffArgs;
 use anyhow::{Context, anyhow, bail};
 use cbtop::headless::Report;
@@ -80,10 +81,7 @@ fn load(path: &Path) -> anyhow::Result<Snapshot> {
     if bytes == MAGIC {
         let mut recording = Recording::open(path)?;
         for note in recording.take_notes() {
-            eprintln!(
-                "cbtop: {}: {note}",
-                name.to_string().replace(char::is_control, "?")
-            );
+            eprintln!("cbtop: {}: {note}", printable(&name));
         }
         let last = recording.frame(recording.frames() - 1)?;
         return Ok(Snapshot::clone(&last));

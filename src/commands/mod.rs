@@ -18,6 +18,11 @@ use crate::cli::{Cli, Command};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
+/// `text` in one line, whatever a file put into it.
+fn printable(text: &impl std::fmt::Display) -> String {
+    text.to_string().replace(char::is_control, "?")
+}
+
 /// Runs the command of `cli`, the dashboard when there is none.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Some(command) = cli.command else {

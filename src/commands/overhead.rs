@@ -1,6 +1,6 @@
 //! `cbtop overhead`: what profiling costs, measured on the real engine against the same engine unwatched, in one run.
 
-use super::setup;
+use super::{printable, setup};
 use crate::cli::{OverheadArgs, OverheadFormat};
 use anyhow::bail;
 use cbtop::engine::{Config, Engine, EngineError, Logits, StepKind, SyncMode, Unobserved};
@@ -102,7 +102,7 @@ fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
         "{}, {}, {} threads; {} rounds of {} tokens; unwatched {:.1} tok/s",
-        c.model.replace(char::is_control, "?"),
+        printable(&c.model),
         c.kernels,
         c.threads,
         c.rounds,

@@ -1,12 +1,13 @@
 //! `cbtop record`: the dashboard or its headless form, with every snapshot saved.
 
-use super::{dashboard, export};
+use super::{dashboard, export, printable};
 use crate::cli::RecordArgs;
 use anyhow::Context;
 use cbtop::recording::{self, Recorder, Summary};
 use cbtop::session::snapshot::{Command, RunState, Snapshot};
 use cbtop::session::{self, SessionHandle};
 use cbtop::tui;
+use cbtop::tui::event_loop::Signals;
 use cbtop::tui::format::bytes;
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,18 +15,18 @@ use std::sync::Arc;
 
 /// Runs and records; says at the end, on standard error, what is in the file.
 pub fn run(args: &RecordArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    dashboard::check_terminal(args.dashboard.headless)?;
-    dashboard::check_format(args.dashboard.format)?;
+    dashboard::check_terminal(args.dashboard.frame.headless)?;
+    dashboard::check_format(args.dashboard.frame.format)?;
     // Before a model is loaded for nothing.
-    let mut options = dashboard::look(&args.dashboard)?;
-    options.saving = !args.dashboard.headless;
+    let mut options = dashboard::dashboard_look(&args.dashboard)?;
+    options.saving = !args.dashboard.frame.headless;
     recording::check(&args.file, args.force)?;
     let session = dashboard::session(&args.dashboard)?;
     let recorder = Recorder::create(&args.file, args.force)?;
     let tap = recorder.tap();
     let handle = session::spawn_watched(session, move |snapshot| tap.offer(snapshot))
         .context("starting the session's thread")?;
-    let last = if args.dashboard.headless {
+    let last = if args.dashboard.frame.headless {
         follow(handle).map(Some)
     } else {
         tui::run(handle, &options)
@@ -37,7 +38,7 @@ pub fn run(args: &RecordArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
     let code = match last? {
         None => ExitCode::SUCCESS,
         Some(last) => {
-            let (format, size) = (args.dashboard.format, args.dashboard.size);
+            let (format, size) = (args.dashboard.frame.format, args.dashboard.frame.size);
             let print = |out: &mut dyn Write| dashboard::print(out, &last, format, size, &options);
             match &args.dashboard.out {
                 Some(path) => export::to_file(path, print)?,
@@ -50,7 +51,7 @@ pub fn run(args: &RecordArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
     Ok(code)
 }
 
-/// Waits for the end of the run, or for Ctrl-C, and gives the last snapshot.
+/// Waits for the end of the run, or for a signal to end it, and gives the last snapshot.
 fn follow(mut handle: SessionHandle) -> anyhow::Result<Arc<Snapshot>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,45 +60,21 @@ fn follow(mut handle: SessionHandle) -> anyhow::Result<Arc<Snapshot>> {
     let over =
         |s: &Arc<Snapshot>| matches!(s.state, RunState::Finished { .. } | RunState::Failed { .. });
     runtime.block_on(async {
+        let mut signals = Signals::new()?;
         tokio::select! {
             _ = handle.frames.wait_for(over) => {}
-            () = ended() => {}
+            () = signals.next() => {}
         }
-    });
+        std::io::Result::Ok(())
+    })?;
     let last = handle.frames.borrow().clone();
     // The session may have ended on its own.
     let _ = handle.commands.send(Command::Quit);
     Ok(last)
 }
 
-/// Ctrl-C, or what a system sends to end a program.
-#[cfg(unix)]
-async fn ended() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut hangup)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::hangup()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-}
-
-#[cfg(not(unix))]
-async fn ended() {
-    let _ = tokio::signal::ctrl_c().await;
-}
-
 fn says(args: &RecordArgs, summary: &Summary) -> String {
-    let file = args
-        .file
-        .display()
-        .to_string()
-        .replace(char::is_control, "?");
+    let file = printable(&args.file.display());
     let mut lost = String::new();
     for (n, why) in [
         (summary.lost, "lost, the disk was too slow"),

@@ -1,6 +1,6 @@
 //! `cbtop replay`: the dashboard on a recording, or one frame of it.
 
-use super::{config, dashboard};
+use super::{dashboard, printable};
 use crate::cli::ReplayArgs;
 use anyhow::Context;
 use cbtop::recording::Recording;
@@ -12,12 +12,11 @@ use std::time::Duration;
 
 /// Plays the file, or prints what shows at a time.
 pub fn run(args: &ReplayArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    dashboard::check_terminal(args.headless)?;
-    dashboard::check_format(args.format)?;
+    dashboard::check_terminal(args.frame.headless)?;
+    dashboard::check_format(args.frame.format)?;
     let recording = Recording::open(&args.file)?;
-    let mut options = config::options(&args.look)?;
-    options.ascii |= args.ascii;
-    if args.headless {
+    let options = dashboard::look(&args.frame, false)?;
+    if args.frame.headless {
         return print(args, recording, &options, out);
     }
     let mut player = Player::new(recording, args.at.unwrap_or(Duration::ZERO))?;
@@ -35,11 +34,7 @@ fn print(
     options: &tui::Options,
     out: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let file = args
-        .file
-        .display()
-        .to_string()
-        .replace(char::is_control, "?");
+    let file = printable(&args.file.display());
     for note in recording.take_notes() {
         eprintln!("cbtop: {file}: {note}");
     }
@@ -47,6 +42,6 @@ fn print(
     // A script wants this frame or an error, not the one beside it.
     recording.frame(recording.frame_at(at))?;
     let snapshot = Player::new(recording, at)?.snapshot();
-    dashboard::print(out, &snapshot, args.format, args.size, options)?;
+    dashboard::print(out, &snapshot, args.frame.format, args.frame.size, options)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! From flags to a checked configuration, the same for every command that runs a model.
 
+use super::printable;
 use crate::cli::{EngineArgs, LoadArgs, SamplerArgs};
 use anyhow::{anyhow, bail};
 use cbtop::engine::cpu::KernelSet;
@@ -15,7 +16,7 @@ pub fn load(model: Option<&Path>, args: &LoadArgs) -> anyhow::Result<Loaded> {
     let source = model.map_or(Source::Demo, |p| Source::File(p.into()));
     let loaded = Loaded::open_with(source, load_options(args)?)?;
     for note in &loaded.outcome.notes {
-        eprintln!("cbtop: {}", note.replace(char::is_control, "?"));
+        eprintln!("cbtop: {}", printable(&note));
     }
     Ok(loaded)
 }

@@ -207,19 +207,6 @@ fn tells_core() -> bool {
             .is_some_and(|i| i.has_rdtscp())
 }
 
-/// The system's id of the calling thread; `None` where the system is not Linux.
-pub fn os_thread_id() -> Option<i32> {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: takes nothing and cannot fail (gettid(2)).
-        Some(unsafe { libc::gettid() })
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        None
-    }
-}
-
 #[cfg(not(target_arch = "x86_64"))]
 fn calibrate_tsc() -> Option<Clock> {
     None

@@ -108,7 +108,7 @@ impl Session {
         self.seq += 1;
         let now = self.now();
         let watch = &mut self.profile.watch;
-        timed(&mut self.host, self.measured, "group tokens", || {
+        timed(&mut self.host, self.options.clock, "group tokens", || {
             watch.cluster(now)
         });
         let bricks = self.profile.stats.rows(StepKind::Decode);
@@ -130,9 +130,10 @@ impl Session {
             heat: self.profile.stats.heat_rows(),
             kernels: Arc::clone(&self.kernels),
             // Without times of bricks there is no path, only a step.
-            critical_path: (self.options.sync_mode != SyncMode::None || !self.measured)
-                .then(|| critical_path(&bricks, roof, path.as_ref()))
-                .flatten(),
+            critical_path: (self.options.sync_mode != SyncMode::None
+                || self.options.clock.is_modelled())
+            .then(|| critical_path(&bricks, roof, path.as_ref()))
+            .flatten(),
             roofline: self.roofline(&bricks, roof),
             latency: self.profile.stats.wall(StepKind::Decode).latency(),
             token_times: self.profile.watch.token_times(),
@@ -151,7 +152,7 @@ impl Session {
         };
         let began = Instant::now();
         snapshot.recommendations = self.advise(&snapshot);
-        if self.measured {
+        if !self.options.clock.is_modelled() {
             self.host.add("advise", began.elapsed().as_nanos() as f64);
         }
         snapshot
@@ -159,7 +160,7 @@ impl Session {
 
     /// Time since some fixed moment, modelled where times are: then the same run gives the same figures.
     fn now(&self) -> Duration {
-        if self.measured {
+        if !self.options.clock.is_modelled() {
             return self.began.elapsed();
         }
         let us = self.engine.observer().last().begin_us();
@@ -173,7 +174,7 @@ impl Session {
             return None;
         }
         let begin_us = self.engine.observer().last().begin_us();
-        Some((begin_us, self.last_step().0?))
+        Some((begin_us, self.last_trace()?))
     }
 
     /// The kernels of the model's plan, in its order.
@@ -219,7 +220,7 @@ impl Session {
 
     /// As [`Self::last_step`]; while tokens flow that of the last quarter of a second will do, for it takes a while.
     fn newest_step(&mut self) -> SeenStep {
-        if self.is_idle() || !self.measured {
+        if self.is_idle() || self.options.clock.is_modelled() {
             return self.last_step();
         }
         if let Some((at, seen)) = &self.seen_step
@@ -235,14 +236,20 @@ impl Session {
         seen
     }
 
-    /// The last step with the slack of every share, and the critical path of the mean step.
-    fn last_step(&self) -> SeenStep {
-        let recorder = self.engine.observer();
-        let Some(mut last) = recorder.trace() else {
-            return (None, None);
-        };
+    /// The last step with the slack of every share.
+    fn last_trace(&self) -> Option<StepTrace> {
+        let mut last = self.engine.observer().trace()?;
         // A trace that the graph refuses has no slack to show; the recorder makes none.
         let _ = fill_slack(&mut last);
+        Some(last)
+    }
+
+    /// The last step, and the critical path of the mean step.
+    fn last_step(&self) -> SeenStep {
+        let recorder = self.engine.observer();
+        let Some(last) = self.last_trace() else {
+            return (None, None);
+        };
         // Everything is on the path of a single thread.
         let mean = (last.threads.len() > 1)
             .then(|| recorder.mean_trace(&last))
@@ -261,7 +268,7 @@ impl Session {
         let drop = self.profile.throughput.highest();
         let counters = self.counters.as_mut()?;
         let recorder = self.engine.observer_mut();
-        timed(&mut self.host, self.measured, "read counters", || {
+        timed(&mut self.host, self.options.clock, "read counters", || {
             counters.figures(recorder, running, drop)
         })
     }

@@ -129,8 +129,6 @@ pub struct Session {
     pub(super) faults: StepFaults,
     /// Work of the session outside the engine.
     pub(super) host: Named,
-    /// Whether time is real.
-    pub(super) measured: bool,
     /// The step and critical path shown last, and since when.
     pub(super) seen_step: Option<(Instant, SeenStep)>,
     /// When the session began.
@@ -181,7 +179,6 @@ impl Session {
             counters: (!options.clock.is_modelled()).then(Counting::default),
             host: Named::default(),
             seen_step: None,
-            measured: !options.clock.is_modelled(),
             began,
             engine_took,
             prompt_ids,
@@ -347,7 +344,7 @@ impl Session {
         let record = self.engine.observer().last();
         let us = record.wall_us();
         let (profile, recorder) = (&mut self.profile, self.engine.observer());
-        timed(&mut self.host, self.measured, "fold step in", || {
+        timed(&mut self.host, self.options.clock, "fold step in", || {
             profile.add(recorder)
         });
         self.rates.prefill((end - done) as u32, us);
@@ -374,7 +371,7 @@ impl Session {
         let record = self.engine.observer().last();
         let (us, bytes) = (record.wall_us(), record.bytes());
         let (profile, recorder) = (&mut self.profile, self.engine.observer());
-        timed(&mut self.host, self.measured, "fold step in", || {
+        timed(&mut self.host, self.options.clock, "fold step in", || {
             profile.add(recorder)
         });
         let sampled = self.engine.observer().last().sampled;
@@ -405,7 +402,7 @@ impl Session {
         self.phase = Phase::Decode { next: choice.id };
         let end = self.end_reached();
         let stream = &mut self.stream;
-        let mut text = timed(&mut self.host, self.measured, "detokenise", || {
+        let mut text = timed(&mut self.host, self.options.clock, "detokenise", || {
             stream.push(choice.id)
         });
         if end.is_some() {
@@ -538,7 +535,7 @@ impl Session {
 
     /// Time spent on a snapshot instead of tokens, of the time since the one before.
     pub(super) fn count_overhead(&mut self, spent: Duration, wall: Duration) {
-        if !self.measured {
+        if self.options.clock.is_modelled() {
             return;
         }
         self.rates
@@ -601,8 +598,12 @@ impl Session {
 }
 
 /// Runs `f`; its time is counted under `name` where time is real.
-pub(super) fn timed<T>(host: &mut Named, measured: bool, name: &str, f: impl FnOnce() -> T) -> T {
-    if measured { host.time(name, f) } else { f() }
+pub(super) fn timed<T>(host: &mut Named, clock: Clock, name: &str, f: impl FnOnce() -> T) -> T {
+    if clock.is_modelled() {
+        f()
+    } else {
+        host.time(name, f)
+    }
 }
 
 fn build_engine(

@@ -210,13 +210,17 @@ impl Schedule {
     }
 }
 
-/// Signals that end the program with the terminal restored.
+/// Signals that end the program in good order, the terminal restored.
 #[cfg(unix)]
-struct Signals([tokio::signal::unix::Signal; 4]);
+pub struct Signals([tokio::signal::unix::Signal; 4]);
 
 #[cfg(unix)]
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    /// Catches them from here on.
+    ///
+    /// # Errors
+    /// Where the system refuses, or there is no runtime.
+    pub fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self([
             signal(SignalKind::terminate())?,
@@ -226,7 +230,8 @@ impl Signals {
         ]))
     }
 
-    async fn next(&mut self) {
+    /// Waits for one of them.
+    pub async fn next(&mut self) {
         let [terminate, hangup, interrupt, quit] = &mut self.0;
         tokio::select! {
             _ = terminate.recv() => {}
@@ -237,16 +242,22 @@ impl Signals {
     }
 }
 
+/// Ctrl-C, which ends the program in good order, the terminal restored.
 #[cfg(not(unix))]
-struct Signals;
+pub struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    /// Never fails.
+    ///
+    /// # Errors
+    /// None.
+    pub fn new() -> std::io::Result<Self> {
         Ok(Self)
     }
 
-    async fn next(&mut self) {
+    /// Waits for one of them.
+    pub async fn next(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -187,7 +187,7 @@ fn share_out(area: Rect, weights: &[(Panel, u16)], panels: &mut Vec<(Panel, Rect
 }
 
 /// The first `rows` of `area`, and what is left below.
-fn top(area: Rect, rows: u16) -> (Rect, Rect) {
+pub(super) fn top(area: Rect, rows: u16) -> (Rect, Rect) {
     let rows = rows.min(area.height);
     let below = Rect {
         y: area.y + rows,

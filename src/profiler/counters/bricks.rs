@@ -6,7 +6,7 @@ use crate::model::brick::BrickId;
 use crate::profiler::figures::BrickCounters;
 use std::sync::Arc;
 
-/// Adds up what one thread counts in each brick. A boundary costs a system call, a microsecond or two, which is much for a
+/// Adds up what one thread counts in each brick. A boundary costs a system call, which is much for a
 /// brick of twenty: so some steps are sampled, not all, and their times are not those of the others. The counts are of user
 /// code, so the reading itself adds only some instructions. Nothing is allocated after [`super::ThreadGroups::brick_sampler`].
 #[derive(Debug)]

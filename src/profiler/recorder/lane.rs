@@ -1,7 +1,8 @@
 //! What a worker thread records: its own stamps in memory of its own, read by others only between two dispatches.
 
 use crate::engine::{Done, Lane};
-use crate::profiler::clock::{Clock, os_thread_id};
+use crate::profiler::clock::Clock;
+use crate::profiler::counters::thread_id;
 
 /// Core of a span where the clock does not tell.
 const NO_CORE: u16 = u16::MAX;
@@ -142,7 +143,7 @@ impl WorkerLane {
         self.cores.migrations()
     }
 
-    /// The system's id of the thread; `None` until it has run, or where the system is not Linux.
+    /// The system's id of the thread; `None` until it has run.
     pub fn os_thread(&self) -> Option<i32> {
         self.os_thread
     }
@@ -152,7 +153,7 @@ impl Lane for WorkerLane {
     #[inline]
     fn start(&mut self) -> u64 {
         if self.os_thread.is_none() {
-            self.os_thread = os_thread_id();
+            self.os_thread = Some(thread_id());
         }
         self.clock.now().saturating_sub(self.paused)
     }

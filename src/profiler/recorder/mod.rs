@@ -22,16 +22,16 @@ mod trace;
 
 pub use lane::{Span, WorkerLane};
 
-use super::clock::{Clock, os_thread_id};
+use super::clock::Clock;
 use crate::engine::{Call, Observer, StepKind, SyncMode, Ticks};
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
-use crate::profiler::counters::BrickSampler;
+use crate::profiler::counters::{BrickSampler, thread_id};
 use crate::profiler::figures::{BrickCounters, StepTrace};
 use lane::Cores;
 use mean::Sums;
 
-/// Counters are read by brick in one of so many decode steps: a reading is a system call, some 2 us.
+/// Counters are read by brick in one of so many decode steps: a reading is a system call.
 const SAMPLE_EVERY: u64 = 64;
 
 /// One timed call. Times are ticks of the record's clock; `start` counts from the start of the step, pauses left out.
@@ -267,7 +267,7 @@ impl StepRecorder {
         self.resume();
         self.in_step = true;
         if self.os_thread.is_none() {
-            self.os_thread = os_thread_id();
+            self.os_thread = Some(thread_id());
         }
         self.decode_steps += u64::from(kind == StepKind::Decode);
         self.sampling = false;

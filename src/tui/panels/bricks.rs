@@ -1,7 +1,7 @@
 //! The brick table: where the time of a step goes.
 
 use super::chrome::{self, Part};
-use crate::model::brick::{BrickId, Category};
+use crate::model::brick::BrickId;
 use crate::session::snapshot::{BrickRow, RoofPoint};
 use crate::tui::columns::{Column, Phase, Placed, place, point};
 use crate::tui::format::{micros, number, percent};
@@ -11,14 +11,6 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-
-const BLOCKS: [Category; 5] = [
-    Category::Attention,
-    Category::Ffn,
-    Category::Head,
-    Category::Norm,
-    Category::Overhead,
-];
 
 /// The columns of the table in a panel of `area`.
 pub fn columns(app: &App, area: Rect) -> Vec<Placed> {
@@ -299,7 +291,7 @@ fn heading(app: &App, area: Rect) -> Line<'static> {
 /// Shares of the blocks in their colours.
 fn legend(app: &App, columns: usize) -> Line<'static> {
     let theme = &app.theme;
-    let parts = BLOCKS.iter().filter_map(|block| {
+    let parts = chrome::BLOCKS.iter().filter_map(|block| {
         let share: f64 = app
             .rows()
             .iter()

@@ -1,5 +1,6 @@
 //! Frames, bars, sparklines and lines that drop what does not fit: the parts all panels are made of.
 
+use crate::model::brick::Category;
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{fit, width};
 use crate::tui::theme::Glyphs;
@@ -8,6 +9,15 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Widget};
+
+/// The blocks in the order of legends.
+pub const BLOCKS: [Category; 5] = [
+    Category::Attention,
+    Category::Ffn,
+    Category::Head,
+    Category::Norm,
+    Category::Overhead,
+];
 
 /// The area inside a panel's frame; a panel too small for a frame has none.
 pub fn inner(area: Rect) -> Rect {

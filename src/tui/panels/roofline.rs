@@ -6,6 +6,7 @@ use super::chrome;
 use super::table::{self, Column};
 use crate::session::snapshot::{Peak, PeakKind, RoofPoint, Roofline};
 use crate::tui::format::{number, percent};
+use crate::tui::layout::top;
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{self, sanitise, wrap};
 use crate::tui::update::moved;
@@ -40,7 +41,7 @@ fn parts(app: &App, area: Rect) -> Parts {
     } else {
         lines
     };
-    let (reading, rest) = below(inner, lines);
+    let (reading, rest) = top(inner, lines);
     let list = match inner.width {
         w if w >= PLOT.0 * 2 + LIST => LIST,
         w if w >= PLOT.0 + SHORT_LIST + 4 => SHORT_LIST,
@@ -65,7 +66,7 @@ fn parts(app: &App, area: Rect) -> Parts {
     // Below each other: the list needs its title and some rows.
     let rows = (points + 1).clamp(4, 12).min(rest.height / 2);
     if rest.width >= PLOT.0 && rest.height >= PLOT.1 + 4 && rest.height - rows >= PLOT.1 {
-        let (plot, list) = below(rest, rest.height - rows);
+        let (plot, list) = top(rest, rest.height - rows);
         return Parts {
             reading,
             plot: Some(plot),
@@ -77,23 +78,6 @@ fn parts(app: &App, area: Rect) -> Parts {
         plot: None,
         list: rest,
     }
-}
-
-/// The first `rows` of `area` and the rest.
-fn below(area: Rect, rows: u16) -> (Rect, Rect) {
-    let rows = rows.min(area.height);
-    let rest = Rect {
-        y: area.y + rows,
-        height: area.height - rows,
-        ..area
-    };
-    (
-        Rect {
-            height: rows,
-            ..area
-        },
-        rest,
-    )
 }
 
 /// The letter of a point; after `z` come capitals, then `*`.

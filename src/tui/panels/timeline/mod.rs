@@ -10,7 +10,6 @@ mod reading;
 mod tokens;
 
 use super::chrome::{self, Part};
-use crate::model::brick::Category;
 use crate::session::snapshot::StepTrace;
 use crate::tui::format::{micros, number};
 use crate::tui::keymap::Action;
@@ -21,14 +20,6 @@ pub use lanes::{layers, sane};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
-
-const BLOCKS: [Category; 5] = [
-    Category::Attention,
-    Category::Ffn,
-    Category::Head,
-    Category::Norm,
-    Category::Overhead,
-];
 
 /// The rows of the panel, by what fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -305,7 +296,7 @@ fn padded(mut line: Line<'static>) -> Line<'static> {
 /// What the colours and letters are, which threads are shown, and the keys.
 fn legend(app: &App, step: &StepTrace, frame: &Frame, columns: usize) -> Line<'static> {
     let theme = &app.theme;
-    let mut parts: Vec<Part> = BLOCKS
+    let mut parts: Vec<Part> = chrome::BLOCKS
         .iter()
         .filter(|block| step.events.iter().any(|e| e.id.category() == **block))
         .map(|block| {
