@@ -8,6 +8,7 @@
 //! - [`model`]: hyperparameters per architecture, weights, the list of bricks a layer is made of
 //! - [`engine`]: the forward pass: kernels, kv cache, sampling, thread pool; every knob in one `Config`
 //! - [`profiler`]: clocks, per-brick statistics, critical path, memory and fault counters
+//! - [`trace`]: the residual stream: capture, answer trajectory, stores, TRACE language
 //! - [`tuner`]: rules that say what to change
 //! - [`session`]: ties the rooms together behind channels; no terminal code
 //! - [`recording`]: a session saved as it runs, and played again
@@ -26,5 +27,6 @@ pub mod quant;
 pub mod recording;
 pub mod session;
 pub mod tokenizer;
+pub mod trace;
 pub mod tui;
 pub mod tuner;

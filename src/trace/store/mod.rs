@@ -1,0 +1,1 @@
+//! Stores of residual streams: memory-mapped, append-only, little endian.
