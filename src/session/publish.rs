@@ -148,6 +148,7 @@ impl Session {
             recommendations: Vec::new(),
             message: self.message.clone(),
             playback: None,
+            trace: None,
             bricks,
         };
         let began = Instant::now();

@@ -11,6 +11,7 @@ pub use crate::profiler::figures::{
     PeakKind, Phases, Profiling, Rates, RoofPoint, Roofline, StepEvent, StepTrace, Support,
     SystemFigures, ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
+pub use crate::trace::figures::TraceFrame;
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
 use schemars::JsonSchema;
@@ -93,6 +94,10 @@ pub struct Snapshot {
     /// Where a replay stands; `None` while a session runs. Part of no report and no recording.
     #[serde(skip)]
     pub playback: Option<Playback>,
+    /// What the trace pane shows; `None` until something was traced. Part of no report and no recording: `cbtop trace`
+    /// writes traces.
+    #[serde(skip)]
+    pub trace: Option<Arc<TraceFrame>>,
 }
 
 /// `Snapshot::tokens` keeps at most this many.
@@ -177,6 +182,12 @@ pub enum Command {
     Undo,
     /// Clear statistics, keep generating.
     ResetStats,
+    /// Run statements of the TRACE language; pictures go to the trace pane.
+    Trace(String),
+    /// Trace generated tokens as they come, or no longer.
+    FollowTrace(bool),
+    /// Keep the trace shown beside the next ones, or, where one is kept, no longer.
+    KeepTrace,
     /// Move within a recording; a running session has none and says so.
     Scrub(Scrub),
     /// End the session.

@@ -164,3 +164,23 @@ pub struct PatchMap {
     /// What the reader should know.
     pub notes: Vec<String>,
 }
+
+/// What the trace pane shows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TraceFrame {
+    /// Grows with every new trace, so that a reader knows another when it comes; a token that a followed generation adds
+    /// is no new trace.
+    pub number: u64,
+    /// The trace looked at.
+    pub shown: Option<std::sync::Arc<TraceView>>,
+    /// The one it is compared with: of another prompt, of another model, or from before an edit.
+    pub beside: Option<std::sync::Arc<TraceView>>,
+    /// The newest map of activation patching.
+    pub map: Option<std::sync::Arc<PatchMap>>,
+    /// Whether generated tokens are traced as they come.
+    pub following: bool,
+    /// What is being computed, and how far it is: done, of.
+    pub work: Option<(String, u32, u32)>,
+    /// Lines of the last statement that has no picture (facts of the overlay, a file saved), newest last.
+    pub lines: Vec<String>,
+}

@@ -532,6 +532,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         recommendations: recommendations(),
         message: None,
         playback: None,
+        trace: None,
     }
 }
 
