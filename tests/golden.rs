@@ -2,6 +2,7 @@
 
 mod common;
 
+use cbtop::engine::capture::{Captured, Part};
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::reference::Reference;
 use cbtop::engine::sampler::{argmax, logsumexp, top};
@@ -112,8 +113,10 @@ fn check_reference(name: &str, loaded: &Loaded, case: &Case) -> Vec<Vec<f32>> {
     let mut reference = Reference::new(&loaded.model);
     let mut residuals = Vec::new();
     let logits = reference
-        .forward_observed(&ids, &mut |_, x| {
-            residuals.push(x.last().expect("a token").clone())
+        .forward_captured(&ids, &mut |c: Captured<'_>| {
+            if c.part == Part::Residual && c.position + 1 == ids.len() {
+                residuals.push(c.data.to_vec());
+            }
         })
         .expect("forward");
     for (position, l) in logits.iter().enumerate() {
@@ -138,7 +141,7 @@ fn check_reference(name: &str, loaded: &Loaded, case: &Case) -> Vec<Vec<f32>> {
         case.text
     );
     for row in &case.lens {
-        let x = &residuals[row.layer];
+        let x = &residuals[row.layer + 1];
         let l2 = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
         assert!(
             (l2 / row.residual_l2 - 1.0).abs() < 1e-3,

@@ -69,6 +69,9 @@ pub enum EngineError {
         /// Vocabulary size.
         n_vocab: usize,
     },
+    /// An intervention that the model cannot have.
+    #[error("{0}")]
+    Edit(String),
     /// A worker thread panicked.
     #[error(
         "a worker thread failed; restart the session (this is a defect of cbtop: please report it)"

@@ -1,8 +1,10 @@
 //! The forward pass: plain synchronous code on its own threads, every knob in one [`Config`].
 
 pub mod batch;
+pub mod capture;
 pub mod config;
 pub mod cpu;
+pub mod edit;
 pub mod reference;
 pub mod sampler;
 
@@ -10,6 +12,7 @@ mod error;
 mod observe;
 mod sequences;
 mod step;
+mod taps;
 mod together;
 
 pub use config::{Config, KvType, Overflow};

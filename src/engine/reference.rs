@@ -2,12 +2,16 @@
 //!
 //! It shares no arithmetic with the fast path, only the plan, and is what the fast path is judged by.
 
+use super::capture::{Captured, Part};
+use super::edit::{Edits, Site};
 use super::{Config, EngineError};
 use crate::model::arch::{Gating, Routing};
+use crate::model::brick::BrickId;
 use crate::model::{
-    Act, Buf, Hparams, Matrix, Model, Op, RopeStyle, RopeTable, SharedExpert, Slots, Span,
+    Act, Brick, Buf, Hparams, Matrix, Model, Op, RopeStyle, RopeTable, SharedExpert, Slots, Span,
 };
 use crate::quant;
+use std::sync::Arc;
 
 /// Activations of one step: one vector a token in every buffer, or one a pair of token and expert.
 struct State {
@@ -48,7 +52,11 @@ pub struct Reference<'m> {
     slots: Slots,
     past: usize,
     live: usize,
+    edits: Option<Arc<Edits>>,
 }
+
+/// Hears what a forward pass writes.
+type Sink<'a> = dyn FnMut(Captured<'_>) + 'a;
 
 impl<'m> Reference<'m> {
     /// An empty cache, for the context length that an engine allocates by default.
@@ -69,7 +77,30 @@ impl<'m> Reference<'m> {
             },
             past: 0,
             live: 0,
+            edits: None,
         }
+    }
+
+    /// What the passes from now on change in the stream.
+    pub fn set_edits(&mut self, edits: Option<Arc<Edits>>) {
+        self.edits = edits;
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    /// The logit lens: vectors of the stream, `[n][n_embd]`, through final norm and head; `[n][n_vocab]`.
+    pub fn lens(&mut self, residuals: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+        let mut state = State::new();
+        *state.buf(Buf::X) = residuals;
+        for brick in self.model.plan.bricks.iter().filter(|b| b.layer.is_none()) {
+            if !matches!(brick.op, Op::Embed { .. }) {
+                self.run(&brick.op, 0, &[], &mut state);
+            }
+        }
+        std::mem::take(state.buf(Buf::Logits))
     }
 
     /// An empty cache of which only what `slots` would hold is seen; a call of [`Self::forward`] is a step.
@@ -85,17 +116,17 @@ impl<'m> Reference<'m> {
     /// # Errors
     /// No tokens, or one outside the vocabulary.
     pub fn forward(&mut self, ids: &[u32]) -> Result<Vec<Vec<f32>>, EngineError> {
-        self.forward_observed(ids, &mut |_, _| {})
+        self.forward_captured(ids, &mut |_| {})
     }
 
-    /// As [`Self::forward`]; `observe(layer, residual)` sees the residual stream after every layer, `[ids.len()][n_embd]`.
+    /// As [`Self::forward`]; `sink` gets every vector of the stream and of heads and keys, at every layer and position.
     ///
     /// # Errors
     /// As [`Self::forward`].
-    pub fn forward_observed(
+    pub fn forward_captured(
         &mut self,
         ids: &[u32],
-        observe: &mut dyn FnMut(usize, &[Vec<f32>]),
+        sink: &mut Sink<'_>,
     ) -> Result<Vec<Vec<f32>>, EngineError> {
         let n_vocab = self.model.n_vocab;
         if ids.is_empty() {
@@ -116,12 +147,12 @@ impl<'m> Reference<'m> {
                 n_ctx: max,
             });
         }
-        for (i, brick) in plan.bricks.iter().enumerate() {
-            self.run(&brick.op, brick.layer.unwrap_or(0), ids, &mut state);
-            if let Some(layer) = brick.layer
-                && plan.layer_starts.get(layer + 1) == Some(&(i + 1))
-            {
-                observe(layer, state.get(Buf::X));
+        for brick in &plan.bricks {
+            if let Op::Residual { src, scale } = brick.op {
+                self.add_delta(brick, (src, scale), &mut state, sink);
+            } else {
+                self.run(&brick.op, brick.layer.unwrap_or(0), ids, &mut state);
+                self.watch(brick, &mut state, sink);
             }
         }
         self.past += ids.len();
@@ -273,13 +304,120 @@ impl<'m> Reference<'m> {
                 }
                 *s.buf(Buf::Out) = out;
             }
-            Op::Residual { src, scale } => {
-                let added = s.get(*src).to_vec();
-                for (x, o) in s.buf(Buf::X).iter_mut().zip(added) {
-                    add(x, &o, *scale);
-                }
+            // See `add_delta`.
+            Op::Residual { .. } => {}
+        }
+    }
+
+    /// What a block adds to the stream, changed and told on the way.
+    fn add_delta(
+        &self,
+        brick: &Brick,
+        (src, scale): (Buf, f32),
+        s: &mut State,
+        sink: &mut Sink<'_>,
+    ) {
+        let layer = brick.layer.map_or(0, |l| l + 1);
+        let (site, part) = match brick.id {
+            BrickId::AttnResidual => (Site::Attention, Part::AttnDelta),
+            _ => (Site::Ffn, Part::FfnDelta),
+        };
+        let mut deltas = s.get(src).to_vec();
+        for (t, delta) in deltas.iter_mut().enumerate() {
+            delta.iter_mut().for_each(|v| *v *= scale);
+            self.change(layer, site, t, delta);
+            self.tell((layer, part, t), delta, sink);
+        }
+        for (t, (x, delta)) in s.buf(Buf::X).iter_mut().zip(deltas).enumerate() {
+            add(x, &delta, 1.0);
+            if brick.id == BrickId::FfnResidual {
+                self.change(layer, Site::Residual, t, x);
+                self.tell((layer, Part::Residual, t), x, sink);
             }
         }
+    }
+
+    /// Changes and tells what a brick has written.
+    fn watch(&self, brick: &Brick, s: &mut State, sink: &mut Sink<'_>) {
+        let hp = &self.model.hparams;
+        let layer = brick.layer.map_or(0, |l| l + 1);
+        let experts = brick.layer.is_some() && Edits::has_experts(self.model, layer);
+        match &brick.op {
+            Op::Embed { .. } => {
+                for (t, x) in s.buf(Buf::X).iter_mut().enumerate() {
+                    self.change(0, Site::Residual, t, x);
+                    self.tell((0, Part::Residual, t), x, sink);
+                    let zeros = vec![0.0; x.len()];
+                    for part in [Part::AttnDelta, Part::FfnDelta] {
+                        self.tell((0, part, t), &zeros, sink);
+                    }
+                }
+            }
+            Op::Attend { .. } => {
+                for (t, x) in s.buf(Buf::Heads).iter_mut().enumerate() {
+                    for (h, head) in x.chunks_exact_mut(hp.head_dim_v).enumerate() {
+                        self.change(layer, Site::Head(h), t, head);
+                    }
+                    self.tell((layer, Part::Heads, t), x, sink);
+                }
+            }
+            Op::Activate { dst, n, .. } if dst.is_paired() => {
+                let pairs = s.routes.iter().enumerate();
+                let pairs: Vec<(usize, usize)> = pairs
+                    .flat_map(|(t, routes)| routes.iter().map(move |r| (t, r.0)))
+                    .collect();
+                for ((t, expert), x) in pairs.into_iter().zip(s.buf(*dst)) {
+                    self.change_neurons(layer, t, expert * n, x);
+                }
+            }
+            Op::Activate { dst, .. } if !experts => {
+                for (t, x) in s.buf(*dst).iter_mut().enumerate() {
+                    self.change_neurons(layer, t, 0, x);
+                    self.tell((layer, Part::Key, t), x, sink);
+                }
+            }
+            Op::MatMul { src, dst, .. } if brick.id == BrickId::DownProj && !experts => {
+                let inputs = s.get(*src).to_vec();
+                for (x, out) in inputs.iter().zip(s.buf(*dst)) {
+                    self.add_rank_one(layer, x, out);
+                }
+            }
+            Op::Combine { src, .. } => {
+                let inputs = s.get(*src).to_vec();
+                for (t, (x, out)) in inputs.iter().zip(s.buf(Buf::Out)).enumerate() {
+                    self.add_rank_one(layer, x, out);
+                    self.tell((layer, Part::Key, t), x, sink);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&self, layer: usize, site: Site, token: usize, x: &mut [f32]) {
+        if let Some(edits) = &self.edits {
+            edits.change(layer, site, self.past + token, x);
+        }
+    }
+
+    fn change_neurons(&self, layer: usize, token: usize, first: usize, x: &mut [f32]) {
+        if let Some(edits) = &self.edits {
+            edits.change_neurons(layer, self.past + token, first, x);
+        }
+    }
+
+    fn add_rank_one(&self, layer: usize, input: &[f32], out: &mut [f32]) {
+        for change in self.edits.iter().flat_map(|e| e.of_layer(layer)) {
+            add(out, &change.value, dot(input, &change.key));
+        }
+    }
+
+    fn tell(&self, (layer, part, token): (usize, Part, usize), data: &[f32], sink: &mut Sink<'_>) {
+        sink(Captured {
+            layer,
+            part,
+            position: self.past + token,
+            data,
+        });
     }
 
     fn row(&self, m: &Matrix, row: usize) -> Vec<f32> {

@@ -68,12 +68,12 @@ struct Found {
 pub struct Engine<O> {
     pub(super) model: Arc<Model>,
     pub(super) config: Config,
-    pool: Pool,
-    exec: Executor,
+    pub(super) pool: Pool,
+    pub(super) exec: Executor,
     pub(super) observer: O,
-    input: StepInput,
+    pub(super) input: StepInput,
     /// The next step while it is put together.
-    next: StepInput,
+    pub(super) next: StepInput,
     /// What of every sequence is in it.
     found: Vec<Found>,
     /// The next brick of the step in progress.
@@ -420,12 +420,7 @@ impl<O: Observer> Engine<O> {
         self.exec.logits(row)
     }
 
-    /// The residual stream of token `col` of the step, `[n_embd]`, as far as it has run.
-    pub fn residual(&mut self, col: usize) -> &[f32] {
-        self.exec.residual(col)
-    }
-
-    fn advance_to(&mut self, end: usize) -> Result<(), EngineError> {
+    pub(super) fn advance_to(&mut self, end: usize) -> Result<(), EngineError> {
         let Some(cursor) = self.cursor else {
             return Ok(());
         };

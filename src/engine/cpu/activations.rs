@@ -86,11 +86,11 @@ impl Buffers {
         self.q8[b as usize].as_ref()
     }
 
-    /// Gives every int8 form the shape of a step.
-    pub(super) fn set_tokens(&mut self, tokens: usize) {
+    /// Gives every int8 form the shape of a step, and scales as a step of `like` tokens has them.
+    pub(super) fn set_tokens(&mut self, tokens: usize, like: usize) {
         for (&buf, q8) in Buf::ALL.iter().zip(&mut self.q8) {
             if let Some(q8) = q8 {
-                q8.set_shape(q8.k(), columns(buf, tokens, self.n_used), tokens);
+                q8.set_shape(q8.k(), columns(buf, tokens, self.n_used), like);
             }
         }
     }

@@ -171,6 +171,7 @@ impl Job<'_> {
         let first = &queries[0];
         let kv_head = first.head / (hp.n_head / hp.n_head_kv);
         let span = &self.step.spans[self.step.places[first.token].span];
+        let i_layer = layer + 1;
         let layer = self.exec.cache.layer(span.seq, layer);
         let (dim_k, dim_v) = (hp.head_dim_k, hp.head_dim_v);
         let column = |c: usize| tid * MANY + c;
@@ -216,6 +217,15 @@ impl Job<'_> {
                 }
                 (planes.ops.weighted_sum)(&p[..n], values, &mut out[..n]);
             });
+            for q in queries {
+                let heads = b.get(Buf::Heads);
+                self.attended(
+                    i_layer,
+                    q.token,
+                    q.head,
+                    heads.part_mut(q.token, q.head * dim_v, dim_v),
+                );
+            }
             if dim_v.is_multiple_of(Q8_BLOCK) {
                 for q in queries {
                     self.quantise(Buf::Heads, q.token, q.head * dim_v..(q.head + 1) * dim_v);

@@ -6,6 +6,7 @@ use super::pool::Barrier;
 use super::{Acts, FloatOps, Input, MatCall};
 use crate::engine::config::Schedule;
 use crate::engine::{Call, Done, Lane, NO_LAYER, Observer, SyncMode, Ticks};
+use crate::model::brick::BrickId;
 use crate::model::work::StepShape;
 use crate::model::{Act, Brick, Buf, Hparams, Matrix, Model, Op, Plan, Q8_BLOCK, RopeStyle};
 use crate::quant;
@@ -171,8 +172,7 @@ impl Job<'_> {
                 dst,
                 n,
             } => {
-                let columns = brick.columns(self.hp, &self.shape);
-                self.activate(*act, (*gate, *up), *dst, *n, columns, tid);
+                self.activate(brick, *act, (*gate, *up), *dst, *n, tid);
             }
             Op::Route {
                 routing,
@@ -180,8 +180,8 @@ impl Job<'_> {
                 scale,
             } => self.route(*routing, bias.as_deref(), *scale, tid),
             Op::Dispatch { src } => self.dispatch(*src, tid),
-            Op::Combine { shared, src } => self.combine(shared, *src, tid),
-            Op::Residual { src, scale } => self.residual(*src, *scale, tid),
+            Op::Combine { shared, src } => self.combine(brick, shared, *src, tid),
+            Op::Residual { src, scale } => self.residual(brick, *src, *scale, tid),
         }
         Done::default()
     }
@@ -216,6 +216,7 @@ impl Job<'_> {
                     self.table_row(positions, position, row);
                     (self.exec.ops.add)(x, row);
                 }
+                self.layer_done(0, t, x);
                 for (rope, columns) in self.exec.ropes.iter().zip(&self.exec.buffers.ropes) {
                     let (cos, sin) = columns.col_mut(t).split_at_mut(rope.inv_freq.len());
                     rope.fill(position, cos, sin);
@@ -324,7 +325,10 @@ impl Job<'_> {
     ) -> Done {
         let columns = brick.columns(self.hp, &self.shape);
         self.pieces(i, tid, w.rows, ROW_GRAIN, |rows| {
-            self.mat_mul_rows(i, (w, bias), (src, dst), 0..columns, rows);
+            self.mat_mul_rows(i, (w, bias), (src, dst), 0..columns, rows.clone());
+            if brick.id == BrickId::DownProj {
+                self.down_projected(brick, (src, dst), rows);
+            }
         })
     }
 
@@ -432,14 +436,15 @@ impl Job<'_> {
 
     fn activate(
         &self,
+        brick: &Brick,
         act: Act,
         (gate, up): (Buf, Option<Buf>),
         dst: Buf,
         n: usize,
-        columns: usize,
         tid: usize,
     ) {
         let b = &self.exec.buffers;
+        let columns = brick.columns(self.hp, &self.shape);
         let unit = if n.is_multiple_of(Q8_BLOCK) {
             Q8_BLOCK
         } else {
@@ -458,23 +463,28 @@ impl Job<'_> {
                 let up = up.map(|up| b.get(up).part(c, first, n));
                 let out = b.get(dst).part_mut(c, first, n);
                 activate(self.exec.ops, act, gate, up, out);
+                self.activated(brick, (dst, units * unit), c, first, out);
                 self.quantise(dst, c, first..first + n);
             }
             at += len;
         }
     }
 
-    fn residual(&self, src: Buf, scale: f32, tid: usize) {
+    fn residual(&self, brick: &Brick, src: Buf, scale: f32, tid: usize) {
         let b = &self.exec.buffers;
         for t in self.my_tokens(tid) {
             // SAFETY: this token's columns are this thread's; the output was written before a barrier or under the same
-            // split.
+            // split, and nothing reads it behind this brick.
             unsafe {
-                let (x, y) = (b.get(Buf::X).col_mut(t), b.get(src).col(t));
-                if scale == 1.0 {
-                    (self.exec.ops.add)(x, y);
-                } else {
-                    (self.exec.ops.axpy_f32)(scale, y, x);
+                let (x, y) = (b.get(Buf::X).col_mut(t), b.get(src).col_mut(t));
+                if scale != 1.0 {
+                    // Scaled in place and then added: what is captured is, bit for bit, what was added.
+                    (self.exec.ops.scale)(y, scale);
+                }
+                self.adding(brick, t, y);
+                (self.exec.ops.add)(x, y);
+                if brick.id == BrickId::FfnResidual {
+                    self.layer_done(brick.layer.map_or(0, |l| l + 1), t, x);
                 }
             }
         }

@@ -5,14 +5,18 @@ use super::bricks::Job;
 use super::kv::KvCache;
 use super::pool::{Poisoned, Pool};
 use super::routing::Routes;
+use super::tap::Tap;
 use super::{FloatOps, MatKernel, float_ops, mat_kernel};
+use crate::engine::capture::{Capture, Captured, Part};
+use crate::engine::edit::Edits;
 use crate::engine::sampler::Sampler;
-use crate::engine::{Choice, Config, EngineError, Observer};
+use crate::engine::{Choice, Config, EngineError, Observer, Unobserved};
 use crate::model::work::StepShape;
 use crate::model::{Buf, Matrix, Model, Op, RopeTable, Span};
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is being computed: the tokens of one step.
@@ -26,6 +30,8 @@ pub struct StepInput {
     pub spans: Vec<Span>,
     /// How many of the last tokens' logits are wanted.
     pub logit_rows: usize,
+    /// Tokens by whose number int8 activations get their scales; `None`: those of the step.
+    pub like: Option<usize>,
 }
 
 impl StepInput {
@@ -36,6 +42,7 @@ impl StepInput {
             places: Vec::with_capacity(chunk),
             spans: Vec::with_capacity(seqs),
             logit_rows: 0,
+            like: None,
         }
     }
 
@@ -71,6 +78,10 @@ pub struct Executor {
     pub(super) ropes: Vec<RopeTable>,
     /// Next free row or task of every brick, for dynamic schedules.
     pub(super) counters: Vec<AtomicUsize>,
+    /// What is captured.
+    pub(super) tap: Option<Tap>,
+    /// What is changed on the way.
+    pub(super) edits: Option<Arc<Edits>>,
 }
 
 impl Executor {
@@ -114,7 +125,110 @@ impl Executor {
                 .map(|_| AtomicUsize::new(0))
                 .collect(),
             config: config.clone(),
+            tap: None,
+            edits: None,
         })
+    }
+
+    /// See [`crate::engine::Engine::set_capture`].
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`].
+    pub fn set_capture(
+        &mut self,
+        model: &Model,
+        capture: Option<Capture>,
+        chunk: usize,
+    ) -> Result<(), EngineError> {
+        if capture != self.tap.as_ref().map(|t| t.capture) {
+            // The old one's memory first.
+            self.tap = None;
+            self.tap = capture.map(|c| Tap::new(model, c, chunk)).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// See [`crate::engine::Engine::set_edits`].
+    pub fn set_edits(&mut self, edits: Option<Arc<Edits>>) {
+        self.edits = edits.filter(|e| !e.is_empty());
+    }
+
+    /// The changes in force.
+    pub fn edits(&self) -> Option<&Arc<Edits>> {
+        self.edits.as_ref()
+    }
+
+    /// Layers whose captured vectors are held at once; `None` where nothing is captured.
+    pub fn held(&self) -> Option<usize> {
+        self.tap.as_ref().map(|t| t.held)
+    }
+
+    /// Gives `sink` what a layer has left.
+    pub fn hand_on(
+        &mut self,
+        model: &Model,
+        layer: usize,
+        step: &StepInput,
+        sink: &mut dyn FnMut(Captured<'_>),
+    ) {
+        let Some(tap) = &mut self.tap else {
+            return;
+        };
+        let tokens = step.ids.len();
+        for token in tap.first(tokens)..tokens {
+            let Some(col) = tap.column(token, tokens) else {
+                continue;
+            };
+            for part in tap.parts(layer) {
+                let len = match part {
+                    Part::Heads => model.hparams.attn_dim(),
+                    Part::Key => Edits::key_len(model, layer),
+                    _ => model.hparams.n_embd,
+                };
+                sink(Captured {
+                    layer,
+                    part,
+                    position: step.places[token].position,
+                    data: tap.get(layer, part, col, len),
+                });
+            }
+        }
+    }
+
+    /// Puts vectors of the stream, `[n][n_embd]`, through the final norm and the head; `step` is overwritten.
+    ///
+    /// # Errors
+    /// [`Poisoned`] when a thread panicked.
+    pub fn project(
+        &mut self,
+        model: &Model,
+        pool: &mut Pool,
+        residuals: &[f32],
+        like: usize,
+        step: &mut StepInput,
+    ) -> Result<(), Poisoned> {
+        let n_embd = model.hparams.n_embd;
+        let n = residuals.len() / n_embd;
+        for (c, x) in residuals.chunks_exact(n_embd).enumerate() {
+            // SAFETY: `&mut self`: no job is running and no other reference exists.
+            unsafe { self.buffers.get(Buf::X).col_mut(c) }.copy_from_slice(x);
+        }
+        step.ids.clear();
+        step.ids.resize(n, 0);
+        step.places.clear();
+        let place = Place {
+            span: 0,
+            position: 0,
+        };
+        step.places.resize(n, place);
+        step.spans.clear();
+        step.logit_rows = n;
+        step.like = Some(like);
+        let bricks = model.plan.bricks.len();
+        let head = model.plan.layer_starts.last().copied().unwrap_or(bricks);
+        let done = self.run(model, pool, head..bricks, step, &mut Unobserved);
+        step.like = None;
+        done
     }
 
     /// Bytes of activation buffers.
@@ -141,12 +255,6 @@ impl Executor {
         Choice { id, prob }
     }
 
-    /// The residual stream of token `col` of the last step, `[n_embd]`, as of the last brick that ran.
-    pub fn residual(&mut self, col: usize) -> &[f32] {
-        // SAFETY: `&mut self`: no job is running.
-        unsafe { self.buffers.get(Buf::X).col(col) }
-    }
-
     /// Runs bricks `range` of the plan on every thread of the pool. Thread 0 reports each of them.
     ///
     /// # Errors
@@ -164,7 +272,7 @@ impl Executor {
             c.store(0, Ordering::Relaxed);
         }
         let tokens = step.ids.len();
-        self.buffers.set_tokens(tokens);
+        self.buffers.set_tokens(tokens, step.like.unwrap_or(tokens));
         let mut lanes = observer.take_lanes();
         let (clock, sync) = (observer.clock(), observer.sync_mode());
         let on_thread_0 = OnThread0(UnsafeCell::new(observer));

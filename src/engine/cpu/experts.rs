@@ -5,7 +5,7 @@ use super::buffers::share;
 use super::routing::Routes;
 use crate::engine::Done;
 use crate::model::arch::Routing;
-use crate::model::{Buf, Matrix, SharedExpert};
+use crate::model::{Brick, Buf, Matrix, SharedExpert};
 
 // The safety argument is that of `bricks`.
 impl Job<'_> {
@@ -71,7 +71,7 @@ impl Job<'_> {
         })
     }
 
-    pub(super) fn combine(&self, shared: &SharedExpert, src: Buf, tid: usize) {
+    pub(super) fn combine(&self, brick: &Brick, shared: &SharedExpert, src: Buf, tid: usize) {
         let b = &self.exec.buffers;
         for t in self.my_tokens(tid) {
             // SAFETY: this token's columns are this thread's; experts were written before a barrier, the shared one too.
@@ -88,6 +88,7 @@ impl Job<'_> {
                 for (c, weight) in self.routes().of_token(t) {
                     (self.exec.ops.axpy_f32)(weight, b.get(Buf::ExpertOut).col(c), out);
                 }
+                self.combined(brick, t, b.get(src).col(t), out);
             }
         }
     }

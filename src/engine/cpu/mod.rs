@@ -28,7 +28,9 @@ mod routing;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod simd;
+mod tap;
 mod trial;
+mod watch;
 
 pub use acts::QActs;
 pub use buffers::share;

@@ -126,6 +126,11 @@ impl Routes {
         columns.zip(self.weights[at].iter().copied())
     }
 
+    /// The expert of a column.
+    pub(super) fn expert(&self, column: usize) -> usize {
+        self.experts[self.pairs[column] as usize] as usize
+    }
+
     /// Experts that have a column.
     pub(super) fn active(&self) -> &[u32] {
         &self.active[..self.n_active]

@@ -1,0 +1,90 @@
+//! The residual stream of an engine: captured, changed on its way, and read through the head.
+
+use super::capture::{Capture, Captured};
+use super::edit::Edits;
+use super::{Engine, EngineError, Observer};
+use std::sync::Arc;
+
+impl<O: Observer> Engine<O> {
+    /// What the steps from now on leave behind for [`Self::finish_captured`]; `None`: nothing. Logits are the same.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`].
+    pub fn set_capture(&mut self, capture: Option<Capture>) -> Result<(), EngineError> {
+        let (model, chunk) = (Arc::clone(&self.model), self.config.chunk);
+        self.exec.set_capture(&model, capture, chunk)
+    }
+
+    /// What the steps from now on change in the stream; the cache keeps what was computed before.
+    pub fn set_edits(&mut self, edits: Option<Arc<Edits>>) {
+        self.exec.set_edits(edits);
+    }
+
+    /// The changes in force.
+    pub fn edits(&self) -> Option<&Arc<Edits>> {
+        self.exec.edits()
+    }
+
+    /// Runs the step in progress to its end; `sink` gets every captured vector, layer by layer, in a layer token by token.
+    /// Memory is bounded: after every few layers what they left is handed on.
+    ///
+    /// # Errors
+    /// [`EngineError::WorkerFailed`].
+    pub fn finish_captured(
+        &mut self,
+        sink: &mut dyn FnMut(Captured<'_>),
+    ) -> Result<(), EngineError> {
+        let Some(held) = self.exec.held() else {
+            return self.finish();
+        };
+        let n_layers = self.model.hparams.n_layers;
+        let mut first = 0;
+        while first <= n_layers {
+            let end = (first + held).min(n_layers + 1);
+            if end > n_layers {
+                self.finish()?;
+            } else {
+                // Waypoint `end - 1` is there when layer `end` begins.
+                self.advance_to(self.model.plan.layer_starts[end - 1])?;
+                self.observer.pause();
+            }
+            let model = Arc::clone(&self.model);
+            for layer in first..end {
+                self.exec.hand_on(&model, layer, &self.input, sink);
+            }
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// The logit lens: each of `residuals`, `[n][n_embd]`, through the final norm, whose scale is computed for it, and the
+    /// head. `each(i, logits)` gets `[n_vocab]` for every one. Arithmetic is that of the last step, so that the stream after
+    /// the last layer gives its logits.
+    ///
+    /// # Errors
+    /// A step in progress, whose stream this would overwrite; [`EngineError::WorkerFailed`].
+    pub fn lens(
+        &mut self,
+        residuals: &[f32],
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), EngineError> {
+        if self.in_step() {
+            return Err(EngineError::Edit(
+                "the lens cannot be used inside a token; finish it first".into(),
+            ));
+        }
+        let n_embd = self.model.hparams.n_embd;
+        let rows = self.config.rows();
+        let like = self.input.ids.len().max(1);
+        for (i, part) in residuals.chunks(rows * n_embd).enumerate() {
+            let n = part.len() / n_embd;
+            self.exec
+                .project(&self.model, &mut self.pool, part, like, &mut self.next)
+                .map_err(|_| EngineError::WorkerFailed)?;
+            for row in 0..n {
+                each(i * rows + row, self.exec.logits(row));
+            }
+        }
+        Ok(())
+    }
+}
