@@ -58,8 +58,9 @@ impl<O: Observer> Engine<O> {
     }
 
     /// The logit lens: each of `residuals`, `[n][n_embd]`, through the final norm, whose scale is computed for it, and the
-    /// head. `each(i, logits)` gets `[n_vocab]` for every one. Arithmetic is that of the last step, so that the stream after
-    /// the last layer gives its logits.
+    /// head. `each(i, logits)` gets `[n_vocab]` for every one. Activations are rounded as in the last step: a vector that
+    /// comes alone gives, bit for bit, the logits that it had there; several share the weights,
+    /// [`Config::rows`](super::Config::rows) at a time.
     ///
     /// # Errors
     /// A step in progress, whose stream this would overwrite; [`EngineError::WorkerFailed`].
