@@ -86,6 +86,12 @@ impl<'m> Reference<'m> {
         self.edits = edits;
     }
 
+    /// Empties the cache.
+    pub fn clear(&mut self) {
+        self.cache.fill(LayerCache::default());
+        (self.past, self.live) = (0, 0);
+    }
+
     /// The model.
     pub fn model(&self) -> &'m Model {
         self.model

@@ -1,7 +1,29 @@
 //! The residual stream: what every layer added, how the answer forms, stores, and the TRACE language.
 //!
 //! `residual[L] = residual[L-1] + attn_delta[L] + ffn_delta[L]` at every position; layer 0 is the embedding.
+//!
+//! - [`forward`]: what can run a text: the engine, or the scalar reference
+//! - [`stream`]: chains of vectors in memory
+//! - [`readout`]: what a row of logits says
+//! - [`attribution`]: what every part adds to a token's logit
+//! - [`answer`]: from a word to the tokens that say it
+//! - [`phase`]: where an answer is decided
+//! - [`job`]: a `TRACE` statement, run in pieces
+//! - [`figures`]: traces as plain data
+//! - [`store`]: files of chains, boundary residuals and tiers
+//! - [`lang`]: the TRACE language
 
+pub mod answer;
+pub mod attribution;
+mod error;
 pub mod figures;
+pub mod forward;
+pub mod job;
 pub mod lang;
+pub mod phase;
+pub mod readout;
 pub mod store;
+pub mod stream;
+
+pub use error::TraceError;
+pub use forward::Forward;

@@ -1,0 +1,30 @@
+//! Why a trace cannot be made.
+
+use crate::engine::EngineError;
+use crate::tokenizer::TokenizerError;
+
+/// An error of a trace, in one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A text that cannot be encoded.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// More than memory should hold.
+    #[error(
+        "the streams of {positions} positions are too large for memory; name fewer (POSITIONS a-b), or SAVE them, which \
+         needs none"
+    )]
+    TooLarge {
+        /// Positions asked for.
+        positions: usize,
+    },
+    /// The head cannot be read.
+    #[error("the model's output head cannot be read; check the file with cbtop inspect")]
+    Head,
+    /// What a statement asks for is not there.
+    #[error("{0}")]
+    Statement(String),
+}

@@ -1,0 +1,386 @@
+//! A `TRACE` statement, run in pieces: the run first, then one position after the other, so that whoever drives it can do
+//! something else between two pieces.
+
+use super::TraceError;
+use super::answer;
+use super::attribution::{self, Direction, Head};
+use super::figures::{Answer, Candidate, PositionTrace, TraceView, Track, Waypoint};
+use super::forward::Forward;
+use super::lang::{Positions, Trace};
+use super::phase;
+use super::readout::Distribution;
+use super::stream::{Chains, Stream, norm};
+use crate::engine::capture::{Capture, Captured, Part, Which};
+use crate::engine::edit::Edits;
+use crate::tokenizer::Tokenizer;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Candidates a waypoint has at least: what a pane wants to show.
+pub const TOP: u32 = 10;
+
+/// Also hears every vector of the run: a store.
+pub type Sink<'a> = dyn FnMut(Captured<'_>) + 'a;
+
+/// A trace being made.
+pub struct TraceJob {
+    view: TraceView,
+    stream: Stream,
+    /// Ids of the tokens followed.
+    ids: Vec<u32>,
+    top: usize,
+    after_attention: bool,
+    next: usize,
+}
+
+/// The positions a statement names, in a text of `n` tokens.
+///
+/// # Errors
+/// A position that the text does not have.
+pub fn positions(wanted: Option<Positions>, n: usize) -> Result<Range<usize>, TraceError> {
+    let (first, last) = match wanted {
+        None | Some(Positions::Last) => (n.saturating_sub(1), n.saturating_sub(1)),
+        Some(Positions::All) => (0, n.saturating_sub(1)),
+        Some(Positions::One(p)) => (p as usize, p as usize),
+        Some(Positions::Range(a, b)) => (a as usize, b as usize),
+    };
+    if first > last || last >= n {
+        return Err(TraceError::Statement(format!(
+            "position {} does not exist: the text has {n} tokens, counted from 0",
+            last.max(first)
+        )));
+    }
+    Ok(first..last + 1)
+}
+
+impl TraceJob {
+    /// Runs the prompt of a statement under `edits`, and reads the answers' tokens. `also` hears every vector that is
+    /// captured: those of all positions if `capture_all`.
+    ///
+    /// # Errors
+    /// See [`TraceError`].
+    pub fn start(
+        forward: &mut dyn Forward,
+        tokenizer: &Tokenizer,
+        name: &str,
+        statement: &Trace,
+        edits: Option<Arc<Edits>>,
+        also: Option<&mut Sink<'_>>,
+    ) -> Result<Self, TraceError> {
+        let prompt = answer::encode(tokenizer, &statement.prompt)?;
+        let span = positions(statement.positions, prompt.len())?;
+        let model = forward.model();
+        let (n_layers, hidden) = (model.hparams.n_layers, model.hparams.n_embd);
+        let mut stream = Stream::new(model, span.clone(), statement.heads)?;
+        let capture = Capture {
+            which: if also.is_some() || span != (prompt.len() - 1..prompt.len()) {
+                Which::All
+            } else {
+                Which::Last
+            },
+            heads: statement.heads,
+            keys: false,
+        };
+        let mut nothing = |_: Captured<'_>| {};
+        let also: &mut Sink<'_> = match also {
+            Some(also) => also,
+            None => &mut nothing,
+        };
+        forward.set_edits(edits);
+        let logits = forward.run(&prompt, capture, &mut |c| {
+            stream.take(&c);
+            also(c);
+        });
+        let logits = match logits {
+            Ok(logits) => logits,
+            Err(e) => {
+                forward.set_edits(None);
+                return Err(e);
+            }
+        };
+        let mut notes = Vec::new();
+        let answers = answers(forward, tokenizer, statement, &prompt, &logits, &mut notes);
+        forward.set_edits(None);
+        let answers = answers?;
+        if let Some(cap) = Head::new(forward.model())?.softcap() {
+            notes.push(format!(
+                "contributions add up to the logit before the soft cap of {cap}"
+            ));
+        }
+        let tokens = prompt
+            .iter()
+            .map(|id| answer::text(tokenizer, *id))
+            .collect();
+        Ok(Self {
+            view: TraceView {
+                model: name.to_owned(),
+                prompt: statement.prompt.clone(),
+                tokens,
+                n_layers: n_layers as u32,
+                hidden_size: hidden as u32,
+                positions: Vec::with_capacity(span.len()),
+                edits: statement.edits.iter().map(ToString::to_string).collect(),
+                facts: 0,
+                notes,
+                answers: answers.clone(),
+            },
+            ids: answers.iter().map(|a| a.token.id).collect(),
+            stream,
+            top: statement.top.unwrap_or(TOP) as usize,
+            after_attention: statement.after_attention,
+            next: span.start,
+        })
+    }
+
+    /// Positions read, and how many there are.
+    pub fn progress(&self) -> (usize, usize) {
+        let span = self.stream.positions();
+        (self.next - span.start, span.len())
+    }
+
+    /// Reads the next position. Returns whether there are more.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn advance(
+        &mut self,
+        forward: &mut dyn Forward,
+        tokenizer: &Tokenizer,
+    ) -> Result<bool, TraceError> {
+        let span = self.stream.positions();
+        if self.next < span.end {
+            let read = Reading {
+                stream: &self.stream,
+                ids: &self.ids,
+                top: self.top,
+                after_attention: self.after_attention,
+            };
+            let position = read.position(forward, tokenizer, self.next)?;
+            self.view.positions.push(position);
+            self.next += 1;
+        }
+        Ok(self.next < span.end)
+    }
+
+    /// What there is so far.
+    pub fn view(&self) -> &TraceView {
+        &self.view
+    }
+
+    /// The trace, whole or as far as it has come, with its vectors.
+    pub fn finish(self) -> (TraceView, Stream) {
+        (self.view, self.stream)
+    }
+}
+
+/// How positions of a stream are read.
+pub struct Reading<'a> {
+    /// The vectors.
+    pub stream: &'a Stream,
+    /// Tokens followed.
+    pub ids: &'a [u32],
+    /// Candidates a waypoint.
+    pub top: usize,
+    /// Whether the lens is put on the stream between attention and FFN.
+    pub after_attention: bool,
+}
+
+impl Reading<'_> {
+    /// Reads one position.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn position(
+        &self,
+        forward: &mut dyn Forward,
+        tokenizer: &Tokenizer,
+        position: usize,
+    ) -> Result<PositionTrace, TraceError> {
+        let lenses = self.lenses(forward, position)?;
+        let model = forward.model();
+        let n_layers = self.stream.n_layers();
+        let head = Head::new(model)?;
+        let last = self.stream.vector(position, n_layers, Part::Residual);
+        let directions = self.ids.iter().map(|id| head.direction(*id, last));
+        let directions: Vec<Direction> = directions.collect::<Result<_, _>>()?;
+        let parts: Vec<_> = directions
+            .iter()
+            .map(|d| attribution::parts(self.stream, position, d))
+            .collect();
+        let mut waypoints = Vec::with_capacity(n_layers + 1);
+        for (layer, lens) in lenses.iter().enumerate() {
+            let heads = if layer > 0 && self.stream.has_heads() {
+                attribution::heads(model, self.stream, position, layer, &directions)?
+            } else {
+                vec![Vec::new(); directions.len()]
+            };
+            let tracks = self.ids.iter().zip(&parts).zip(heads);
+            let tracks = tracks.map(|((id, (_, layers)), head_logits)| {
+                let at = layer.checked_sub(1).and_then(|l| layers.get(l));
+                let (attn_logit, ffn_logit) = at.copied().unwrap_or((0.0, 0.0));
+                let standing = lens.of.standing(*id);
+                Track {
+                    rank: standing.rank,
+                    prob: standing.prob,
+                    logit: standing.logit,
+                    attn_logit,
+                    ffn_logit,
+                    head_logits,
+                }
+            });
+            let tracks = tracks.collect();
+            let norm_of = |part| norm(self.stream.vector(position, layer, part));
+            let distribution = &lens.of;
+            let top = distribution.top(self.top).into_iter();
+            waypoints.push(Waypoint {
+                layer: layer as u32,
+                residual_norm: norm_of(Part::Residual),
+                attn_norm: norm_of(Part::AttnDelta),
+                ffn_norm: norm_of(Part::FfnDelta),
+                top: top
+                    .map(|(id, prob)| Candidate {
+                        token: answer::text(tokenizer, id),
+                        prob,
+                    })
+                    .collect(),
+                entropy: Some(distribution.entropy()),
+                kl_to_final: Some(lens.kl_to_final),
+                tracks,
+            });
+        }
+        let phases = (0..self.ids.len()).map(|a| {
+            let tracks: Vec<&Track> = waypoints.iter().filter_map(|w| w.tracks.get(a)).collect();
+            phase::transition(&tracks)
+        });
+        Ok(PositionTrace {
+            position: position as u32,
+            phases: phases.collect(),
+            embedding_logits: parts.iter().map(|p| p.0).collect(),
+            constant_logits: directions.iter().map(|d| d.constant).collect(),
+            waypoints,
+        })
+    }
+
+    /// The lens after every layer, the embedding first. The last one is the model's own distribution.
+    fn lenses(&self, forward: &mut dyn Forward, position: usize) -> Result<Vec<Lens>, TraceError> {
+        let n_layers = self.stream.n_layers();
+        let last = self.stream.vector(position, n_layers, Part::Residual);
+        let mut end = Distribution::new(&[]);
+        // Alone: bit for bit what the head made of it.
+        forward.lens(last, &mut |_, logits| end = Distribution::new(logits))?;
+        let mut columns = Vec::with_capacity((n_layers + 1) * self.stream.hidden_size());
+        for layer in 0..=n_layers {
+            if self.after_attention && layer > 0 {
+                let before = self.stream.vector(position, layer - 1, Part::Residual);
+                let delta = self.stream.vector(position, layer, Part::AttnDelta);
+                columns.extend(before.iter().zip(delta).map(|(x, a)| x + a));
+            } else if layer < n_layers {
+                columns.extend(self.stream.vector(position, layer, Part::Residual));
+            }
+        }
+        let mut lenses = Vec::with_capacity(n_layers + 1);
+        forward.lens(&columns, &mut |_, logits| {
+            let of = Distribution::new(logits);
+            lenses.push(Lens {
+                kl_to_final: end.kl(&of),
+                of,
+            });
+        })?;
+        if lenses.len() == n_layers {
+            lenses.push(Lens {
+                kl_to_final: 0.0,
+                of: end,
+            });
+        }
+        Ok(lenses)
+    }
+}
+
+struct Lens {
+    of: Distribution,
+    kl_to_final: f64,
+}
+
+/// The tokens followed: of every word the form that the model finds likelier, without words what it says at the end.
+fn answers(
+    forward: &mut dyn Forward,
+    tokenizer: &Tokenizer,
+    statement: &Trace,
+    prompt: &[u32],
+    logits: &[f32],
+    notes: &mut Vec<String>,
+) -> Result<Vec<Answer>, TraceError> {
+    let end = Distribution::new(logits);
+    if statement.answers.is_empty() {
+        let said = end.top(1).into_iter().map(|(id, _)| {
+            let token = answer::text(tokenizer, id);
+            Answer {
+                word: token.text.clone(),
+                pieces: vec![token.clone()],
+                token,
+                word_prob: None,
+            }
+        });
+        return Ok(said.collect());
+    }
+    let mut all = Vec::with_capacity(statement.answers.len());
+    for word in &statement.answers {
+        let forms = answer::continuations(tokenizer, &statement.prompt, word)?;
+        let likelier = |a: &&Vec<u32>, b: &&Vec<u32>| {
+            let prob = |ids: &Vec<u32>| ids.first().map_or(0.0, |id| end.prob(*id));
+            prob(a).total_cmp(&prob(b))
+        };
+        // Of equals the last one wins: the spaced form, which comes first, is to.
+        let Some(pieces) = forms.iter().rev().max_by(likelier) else {
+            continue;
+        };
+        let texts: Vec<_> = pieces
+            .iter()
+            .map(|id| answer::text(tokenizer, *id))
+            .collect();
+        let Some(token) = texts.first().cloned() else {
+            continue;
+        };
+        if token.text != *word {
+            notes.push(format!(
+                "FOR \"{word}\" follows {:?} (id {}){}",
+                token.text,
+                token.id,
+                if texts.len() > 1 {
+                    format!(", the first of its {} tokens", texts.len())
+                } else {
+                    String::new()
+                }
+            ));
+        }
+        let word_prob = if pieces.len() > 1 {
+            Some(word_prob(forward, prompt, pieces)?)
+        } else {
+            None
+        };
+        all.push(Answer {
+            word: word.clone(),
+            token,
+            pieces: texts,
+            word_prob,
+        });
+    }
+    Ok(all)
+}
+
+/// Probability of `pieces` after `prompt`, the product of each after those before it.
+fn word_prob(forward: &mut dyn Forward, prompt: &[u32], pieces: &[u32]) -> Result<f64, TraceError> {
+    const LAST: Capture = Capture {
+        which: Which::Last,
+        heads: false,
+        keys: false,
+    };
+    let mut ids = prompt.to_vec();
+    let mut prob = 1.0;
+    for piece in pieces {
+        let logits = forward.run(&ids, LAST, &mut |_| {})?;
+        prob *= Distribution::new(&logits).prob(*piece);
+        ids.push(*piece);
+    }
+    Ok(prob)
+}
