@@ -5,3 +5,4 @@
 pub mod figures;
 pub mod lang;
 pub mod store;
+pub mod vector;
