@@ -10,6 +10,7 @@ mod error;
 mod getters;
 mod load;
 mod magic;
+mod mapping;
 mod parse;
 mod reader;
 mod source;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::{GgufError, Malformed, Problem, SplitProblem};
 pub use load::{LoadMethod, LoadOptions, LoadOutcome, MapAdvice};
+pub use mapping::Mapping;
 use parse::{Parsed, parse};
 use source::Source;
 pub use strings::Strings;

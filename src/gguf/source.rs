@@ -1,20 +1,20 @@
 //! Where a file's bytes live: mapped, embedded in the program, or on the heap.
-#![allow(unsafe_code)]
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use memmap2::{Advice, Mmap};
+use memmap2::Advice;
 
 use super::buffer::{Buffer, open_direct};
 use super::error::GgufError;
 use super::load::{LoadMethod, LoadOptions, LoadOutcome, MapAdvice};
+use super::mapping::Mapping;
 
 #[derive(Debug)]
 pub(super) enum Source {
     /// A mapped file, and where it is.
-    Map(Mmap, PathBuf),
+    Map(Mapping, PathBuf),
     Copy(Buffer),
     Static(&'static [u8]),
     Owned(Vec<u8>),
@@ -49,17 +49,13 @@ impl Source {
             });
         }
         let file = File::open(path).map_err(io)?;
-        // SAFETY: the mapping is private and read-only, and is only ever read as plain bytes, for which any content is
-        // valid. What no program can rule out is another process changing the file meanwhile: changed weights give
-        // wrong numbers, and a file truncated below a page in use ends the program with SIGBUS, as it does every
-        // program that maps its model. All lengths are checked once, at open, against the length of this mapping.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let map = Mapping::whole(&file).map_err(io)?;
         Ok(Source::Map(map, path.to_owned()))
     }
 
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Source::Map(map, _) => map,
+            Source::Map(map, _) => map.bytes(),
             Source::Copy(buffer) => buffer.bytes(),
             Source::Static(bytes) => bytes,
             Source::Owned(bytes) => bytes,
@@ -69,7 +65,7 @@ impl Source {
     /// Best effort: advice that the system refuses changes speed, not results.
     fn advise(&self, advice: Advice) -> bool {
         match self {
-            Source::Map(map, _) => map.advise(advice).is_ok(),
+            Source::Map(map, _) => map.advise(advice),
             _ => true,
         }
     }
@@ -87,7 +83,7 @@ impl Source {
         let Source::Map(map, path) = self else {
             return Ok(());
         };
-        let (path, len) = (&*path, map.len());
+        let (path, len) = (&*path, map.bytes().len());
         if options.method != LoadMethod::Mmap {
             if let Some(note) = too_large(path, len, available_memory()) {
                 outcome.options.method = LoadMethod::Mmap;

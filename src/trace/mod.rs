@@ -27,3 +27,4 @@ pub mod stream;
 
 pub use error::TraceError;
 pub use forward::Forward;
+pub mod vector;

@@ -1,0 +1,92 @@
+//! Vectors on their way to a file: gathered, so that neighbours are written with one call.
+
+use super::error::StoreError;
+use super::target::Target;
+
+/// Most bytes that wait. A layer of 512 tokens at a width of 576 is half of it.
+const WAITING: usize = 8 << 20;
+/// Most bytes of one write of neighbours.
+const RUN: usize = 256 << 10;
+
+/// Vectors of one width that wait to be written.
+#[derive(Debug)]
+pub(super) struct Stage {
+    width: usize,
+    /// Vectors that may wait.
+    room: usize,
+    /// Those that do, in the order they came.
+    vectors: Vec<f32>,
+    /// Where each goes, as a number of vectors after the file's header, and its place in `vectors`.
+    places: Vec<(u64, usize)>,
+    run: Vec<f32>,
+}
+
+impl Stage {
+    pub fn new(width: u32) -> Self {
+        let width = width as usize;
+        Self {
+            width,
+            room: (WAITING / 4) / width.max(1),
+            vectors: Vec::new(),
+            places: Vec::new(),
+            run: Vec::new(),
+        }
+    }
+
+    /// Takes a vector of the stage's width; `at` counts vectors after `base` bytes.
+    pub fn put(
+        &mut self,
+        target: &Target,
+        base: u64,
+        at: u64,
+        vector: &[f32],
+    ) -> Result<(), StoreError> {
+        if self.room < 2 {
+            return target.write_at(bytemuck::cast_slice(vector), base + at * self.bytes());
+        }
+        if self.places.len() == self.room {
+            self.flush(target, base)?;
+        }
+        self.places.push((at, self.vectors.len()));
+        self.vectors.extend_from_slice(vector);
+        Ok(())
+    }
+
+    /// Writes all that wait.
+    pub fn flush(&mut self, target: &Target, base: u64) -> Result<(), StoreError> {
+        self.places.sort_unstable();
+        let bytes = self.bytes();
+        let (mut start, mut next) = (0, 0);
+        for &(at, place) in &self.places {
+            if at != next || self.run.len() * 4 >= RUN {
+                write_run(target, &mut self.run, base + start * bytes)?;
+                start = at;
+            }
+            let vector = self.vectors.get(place..place + self.width);
+            self.run.extend_from_slice(vector.unwrap_or_default());
+            next = at + 1;
+        }
+        write_run(target, &mut self.run, base + start * bytes)?;
+        self.clear();
+        Ok(())
+    }
+
+    /// Forgets all that wait.
+    pub fn clear(&mut self) {
+        self.vectors.clear();
+        self.places.clear();
+        self.run.clear();
+    }
+
+    fn bytes(&self) -> u64 {
+        self.width as u64 * 4
+    }
+}
+
+fn write_run(target: &Target, run: &mut Vec<f32>, at: u64) -> Result<(), StoreError> {
+    if !run.is_empty() {
+        target.write_at(bytemuck::cast_slice(run), at)?;
+        run.clear();
+    }
+    Ok(())
+}
