@@ -1,17 +1,30 @@
-//! The prompt editor: a buffer with a cursor.
+//! The editor of prompts and statements: a buffer with a cursor and the texts to take over.
 
 use super::keymap::Key;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Longest prompt that can be typed or pasted, bytes.
+/// Longest text that can be typed or pasted, bytes.
 pub const MAX_PROMPT_BYTES: usize = 64 * 1024;
 
-/// A prompt being typed.
+/// What the text is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A prompt to run.
+    Prompt,
+    /// Statements of the TRACE language.
+    Statement,
+}
+
+/// A text being typed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Editor {
     text: String,
     /// Byte offset, always on a character boundary.
     cursor: usize,
+    /// How many texts back from what was typed itself.
+    back: usize,
+    /// What was typed itself, while an earlier text is shown.
+    typed: String,
 }
 
 /// What a key led to.
@@ -19,7 +32,7 @@ pub struct Editor {
 pub enum Outcome {
     /// Still editing.
     Editing,
-    /// Run this prompt.
+    /// Run this text.
     Send(String),
     /// Close the editor.
     Cancel,
@@ -40,8 +53,8 @@ impl Editor {
             .unwrap_or((&self.text, ""))
     }
 
-    /// Handles a key; `current` is the prompt of the run.
-    pub fn key(&mut self, event: &KeyEvent, current: &str) -> Outcome {
+    /// Handles a key; `earlier` are the texts to take over, newest last.
+    pub fn key(&mut self, event: &KeyEvent, earlier: &[String]) -> Outcome {
         let bound = editor_bindings()
             .into_iter()
             .find(|(_, keys, _)| keys.iter().any(|k| k.matches(event)));
@@ -50,7 +63,7 @@ impl Editor {
             Some(EditAction::Send) => return Outcome::Send(std::mem::take(self).text),
             Some(EditAction::Cancel) => return Outcome::Cancel,
             Some(EditAction::Quit) => return Outcome::Quit,
-            Some(action) => self.edit(action, current),
+            Some(action) => self.edit(action, earlier),
             None => {
                 let typed = !event
                     .modifiers
@@ -65,17 +78,15 @@ impl Editor {
         Outcome::Editing
     }
 
-    fn edit(&mut self, action: EditAction, current: &str) {
+    fn edit(&mut self, action: EditAction, earlier: &[String]) {
         let (before, after) = self.split();
         let left = before.chars().next_back().map_or(0, char::len_utf8);
         let right = after.chars().next().map_or(0, char::len_utf8);
         let (start, end) = (self.cursor, self.text.len());
         match action {
             EditAction::NewLine => self.insert("\n"),
-            EditAction::Recall => {
-                *self = Self::default();
-                self.insert(current);
-            }
+            EditAction::Earlier => self.recall(self.back.saturating_add(1), earlier),
+            EditAction::Later => self.recall(self.back.saturating_sub(1), earlier),
             EditAction::Left => self.cursor -= left,
             EditAction::Right => self.cursor += right,
             EditAction::Home => self.cursor = 0,
@@ -95,6 +106,23 @@ impl Editor {
             EditAction::DeleteToEnd => self.remove(start, end),
             EditAction::Send | EditAction::Cancel | EditAction::Quit => {}
         }
+    }
+
+    /// Shows the text `back` texts before what was typed, which is 0.
+    fn recall(&mut self, back: usize, earlier: &[String]) {
+        let back = back.min(earlier.len());
+        if back == self.back {
+            return;
+        }
+        if self.back == 0 {
+            self.typed = std::mem::take(&mut self.text);
+        }
+        let text = match earlier.len().checked_sub(back).and_then(|i| earlier.get(i)) {
+            Some(text) => text.clone(),
+            None => std::mem::take(&mut self.typed),
+        };
+        (self.text, self.cursor, self.back) = (String::new(), 0, back);
+        self.insert(&text);
     }
 
     fn remove(&mut self, from: usize, to: usize) {
@@ -123,17 +151,19 @@ impl Editor {
     }
 }
 
-/// What a key does while the prompt editor is open.
+/// What a key does while a text is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EditAction {
-    /// Start the run with the prompt.
+    /// Run the text.
     Send,
     /// Close without a change.
     Cancel,
     /// Insert a line feed.
     NewLine,
-    /// Take over the prompt of the run.
-    Recall,
+    /// Take over the text before: the prompt of the run, or an earlier statement.
+    Earlier,
+    /// Take over the text after, at last what was typed itself.
+    Later,
     /// One character left.
     Left,
     /// One character right.
@@ -156,7 +186,7 @@ pub enum EditAction {
     Quit,
 }
 
-/// Keys of the prompt editor with their description; every other character is typed.
+/// Keys of the editor with their description; every other character is typed.
 pub fn editor_bindings() -> Vec<(EditAction, Vec<Key>, &'static str)> {
     use EditAction as E;
     let ctrl = |c| Key {
@@ -169,9 +199,14 @@ pub fn editor_bindings() -> Vec<(EditAction, Vec<Key>, &'static str)> {
         (E::Cancel, vec![key(KeyCode::Esc)], "cancel"),
         (E::NewLine, vec![ctrl('j')], "new line"),
         (
-            E::Recall,
+            E::Earlier,
             vec![key(KeyCode::Up), ctrl('p')],
-            "take over the current prompt",
+            "current prompt, earlier statement",
+        ),
+        (
+            E::Later,
+            vec![key(KeyCode::Down), ctrl('n')],
+            "back to what was typed",
         ),
         (E::Left, vec![key(KeyCode::Left), ctrl('b')], "left"),
         (E::Right, vec![key(KeyCode::Right), ctrl('f')], "right"),
@@ -204,7 +239,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn press(editor: &mut Editor, code: KeyCode, ctrl: bool) -> Outcome {
-        editor.key(&super::super::keymap::Key { code, ctrl }.event(), "now")
+        editor.key(
+            &super::super::keymap::Key { code, ctrl }.event(),
+            &["before".into(), "now".into()],
+        )
     }
 
     #[test]
@@ -232,8 +270,16 @@ mod tests {
             Outcome::Editing,
             "an empty prompt is not sent"
         );
+        e.insert("half");
         press(&mut e, KeyCode::Up, false);
-        assert_eq!(e.text(), "now");
+        assert_eq!(e.split(), ("now", ""));
+        press(&mut e, KeyCode::Up, false);
+        press(&mut e, KeyCode::Up, false);
+        assert_eq!(e.text(), "before");
+        press(&mut e, KeyCode::Down, false);
+        press(&mut e, KeyCode::Down, false);
+        press(&mut e, KeyCode::Down, false);
+        assert_eq!(e.split(), ("half", ""));
     }
 
     #[test]
@@ -245,13 +291,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_cursor_stays_on_a_boundary(ops in proptest::collection::vec((0usize..14, "[aé日 ]{0,3}"), 0..60)) {
+        fn the_cursor_stays_on_a_boundary(ops in proptest::collection::vec((0usize..15, "[aé日 ]{0,3}"), 0..60)) {
             let mut e = Editor::default();
             for (op, text) in ops {
                 e.insert(&text);
                 if let Some((_, keys, _)) = editor_bindings().get(op) {
                     for k in keys {
-                        e.key(&k.event(), "naïve");
+                        e.key(&k.event(), &["naïve".into()]);
                     }
                 }
                 let (a, b) = e.split();

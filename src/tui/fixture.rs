@@ -1,6 +1,7 @@
 //! Snapshots as a session of SmolLM2 135M would publish them, for tests.
 
 mod figures;
+pub(crate) mod trace;
 
 pub(crate) use figures::{counted, own};
 

@@ -52,6 +52,20 @@ pub enum Action {
     Phase,
     /// Stop or go on taking snapshots, while generation goes on.
     Freeze,
+    /// Open the line for statements of the TRACE language.
+    TraceLine,
+    /// Trace the prompt of the run.
+    TracePrompt,
+    /// To the layer that decided the answer.
+    JumpPhase,
+    /// The next of the answers followed.
+    NextAnswer,
+    /// The layers of the trace, or the map of activation patching.
+    TraceMap,
+    /// Trace generated tokens as they come, or no longer.
+    FollowTrace,
+    /// Keep the trace beside the next ones, or no longer.
+    KeepTrace,
     /// Change to the next theme.
     Theme,
     /// Open or close help.
@@ -132,6 +146,8 @@ pub enum Group {
     Panels,
     /// Moving and sorting.
     Move,
+    /// The residual trace.
+    Trace,
     /// Recommendations.
     Advice,
     /// The program.
@@ -140,10 +156,11 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the help window.
-    pub const ALL: [Group; 5] = [
+    pub const ALL: [Group; 6] = [
         Group::Run,
         Group::Panels,
         Group::Move,
+        Group::Trace,
         Group::Advice,
         Group::Program,
     ];
@@ -154,6 +171,7 @@ impl Group {
             Self::Run => "Run",
             Self::Panels => "Panels",
             Self::Move => "Move and sort",
+            Self::Trace => "Residual trace",
             Self::Advice => "Recommendations",
             Self::Program => "Program",
         }
@@ -365,14 +383,14 @@ impl Default for Keymap {
                 &[ch('h'), key(KeyCode::Left)],
                 None,
                 G::Move,
-                "previous layer; pan, fold",
+                "left: layer, position, pan, fold",
             ),
             bind(
                 A::MoveSide(1),
                 &[ch('l'), key(KeyCode::Right)],
                 None,
                 G::Move,
-                "next layer; pan, unfold",
+                "right: layer, position, pan, unfold",
             ),
             bind(
                 A::Magnify(1),
@@ -415,6 +433,55 @@ impl Default for Keymap {
                 None,
                 G::Move,
                 "to the end (the text follows again)",
+            ),
+            bind(
+                A::TraceLine,
+                &[ch(':')],
+                Some("statement"),
+                G::Trace,
+                "type a statement: TRACE, PATCH, ...",
+            ),
+            bind(
+                A::TracePrompt,
+                &[ch('P')],
+                Some("trace prompt"),
+                G::Trace,
+                "trace the prompt of the run",
+            ),
+            bind(
+                A::JumpPhase,
+                &[ch('J')],
+                Some("decided"),
+                G::Trace,
+                "to the layer that decided the answer",
+            ),
+            bind(
+                A::TraceMap,
+                &[ch('m')],
+                Some("map"),
+                G::Trace,
+                "layers, or map of activation patching",
+            ),
+            bind(
+                A::NextAnswer,
+                &[ch('A')],
+                Some("answer"),
+                G::Trace,
+                "next of the answers followed",
+            ),
+            bind(
+                A::KeepTrace,
+                &[ch('K')],
+                Some("compare"),
+                G::Trace,
+                "keep the trace beside the next, or drop",
+            ),
+            bind(
+                A::FollowTrace,
+                &[ch('F')],
+                Some("follow"),
+                G::Trace,
+                "trace tokens as they come, or stop",
             ),
             bind(A::Theme, &[ch('T')], None, G::Program, "next colour theme"),
             bind(

@@ -40,6 +40,7 @@ impl Panel {
             Self::Counters => "counters",
             Self::Latency => "latency",
             Self::Tree => "tree",
+            Self::Trace => "trace",
             Self::Debug => "debug",
         }
     }
@@ -79,6 +80,13 @@ impl Action {
             Self::SortReverse => "sort-reverse",
             Self::Phase => "phase",
             Self::Freeze => "freeze",
+            Self::TraceLine => "trace-line",
+            Self::TracePrompt => "trace-prompt",
+            Self::JumpPhase => "jump-phase",
+            Self::NextAnswer => "next-answer",
+            Self::TraceMap => "trace-map",
+            Self::FollowTrace => "follow-trace",
+            Self::KeepTrace => "keep-trace",
             Self::Theme => "theme",
             // These two are of a recording, whose keys are its own.
             Self::Scrub(_) => "scrub",

@@ -1,7 +1,7 @@
 //! What the dashboard knows: the snapshot it shows and where the user is in it.
 
 use super::columns::{Phase, Sort};
-use super::editor::Editor;
+use super::editor::{Editor, Purpose};
 use super::keymap::{Action, Keymap};
 use super::layout::{Inputs, Layout};
 use super::own::Own;
@@ -37,13 +37,15 @@ pub enum Panel {
     Latency,
     /// The execution tree of a step.
     Tree,
+    /// How an answer forms in the residual stream.
+    Trace,
     /// The dashboard's own event loop.
     Debug,
 }
 
 impl Panel {
     /// All panels, in the order of their keys and of Tab.
-    pub const ALL: [Panel; 12] = [
+    pub const ALL: [Panel; 13] = [
         Panel::Bricks,
         Panel::Layers,
         Panel::Text,
@@ -55,6 +57,7 @@ impl Panel {
         Panel::Counters,
         Panel::Latency,
         Panel::Tree,
+        Panel::Trace,
         Panel::Debug,
     ];
 
@@ -72,6 +75,7 @@ impl Panel {
             Self::Counters => "counters",
             Self::Latency => "token latency",
             Self::Tree => "execution tree",
+            Self::Trace => "residual trace",
             Self::Debug => "cbtop itself",
         }
     }
@@ -85,6 +89,7 @@ impl Panel {
             Self::Roofline => "roof",
             Self::Latency => "latency",
             Self::Tree => "tree",
+            Self::Trace => "trace",
             Self::Debug => "debug",
             other => other.title(),
         }
@@ -104,6 +109,7 @@ impl Panel {
             Self::Counters => "counters of processor and system",
             Self::Latency => "token latency: histogram, percentiles",
             Self::Tree => "execution tree of a step",
+            Self::Trace => "residual trace: how the answer forms",
             Self::Debug => "cbtop itself: its event loop and cost",
         }
     }
@@ -122,6 +128,7 @@ impl Panel {
             Self::Counters => '9',
             Self::Latency => '0',
             Self::Tree => 't',
+            Self::Trace => 'R',
             Self::Debug => 'D',
         }
     }
@@ -140,8 +147,8 @@ pub enum Overlay {
     None,
     /// The keys, scrolled down by so many lines.
     Help(u16),
-    /// The prompt editor.
-    Prompt(Editor),
+    /// A text being typed.
+    Edit(Purpose, Editor),
 }
 
 /// A non-error message of the session gives way to the verdict after this many snapshots.
@@ -166,7 +173,7 @@ pub struct App {
     pub phase: Option<Phase>,
     /// The brick under the cursor; `None` is the first row.
     pub brick_cursor: Option<BrickId>,
-    /// Where the user is in the timeline, the heat map and the execution tree.
+    /// Where the user is in the timeline, the heat map, the execution tree and the trace.
     pub views: super::views::Views,
     /// The layer under the cursor.
     pub layer_cursor: Option<usize>,
@@ -184,6 +191,8 @@ pub struct App {
     pub debug_top: usize,
     /// Help or editor.
     pub overlay: Overlay,
+    /// Statements typed in this session, newest last.
+    pub statements: Vec<String>,
     /// A line from the dashboard itself about the last key.
     pub notice: Option<String>,
     /// Whether what is shown is saved as it comes.
@@ -207,6 +216,8 @@ impl App {
     /// A dashboard about `snapshot` on a screen of `area`.
     pub fn new(snapshot: Arc<Snapshot>, area: Rect, theme: Theme) -> Self {
         let message = snapshot.message.clone().map(|m| (m, snapshot.seq));
+        let mut views = super::views::Views::default();
+        views.trace.follow(None, snapshot.trace.as_deref());
         Self {
             theme,
             keymap: if snapshot.playback.is_some() {
@@ -220,7 +231,7 @@ impl App {
             sort: Sort::default(),
             phase: None,
             brick_cursor: None,
-            views: super::views::Views::default(),
+            views,
             layer_cursor: None,
             text_top: None,
             path_cursor: 0,
@@ -229,6 +240,7 @@ impl App {
             counters_top: 0,
             debug_top: 0,
             overlay: Overlay::None,
+            statements: Vec::new(),
             notice: None,
             saving: false,
             quit: false,
@@ -273,6 +285,9 @@ impl App {
         if next.prompt != self.shown.prompt || next.generated < self.shown.generated {
             self.text_top = None;
         }
+        self.views
+            .trace
+            .follow(self.shown.trace.as_deref(), next.trace.as_deref());
         self.shown = next;
     }
 

@@ -16,6 +16,7 @@ use ratatui::layout::Rect;
 use std::sync::Arc;
 
 mod profile;
+mod trace;
 
 fn app(snapshot: Snapshot, width: u16, height: u16) -> App {
     Options::default().app(Arc::new(snapshot), Rect::new(0, 0, width, height))

@@ -1,7 +1,7 @@
 //! What happens: messages change the state and give commands to the session. Pure: no clock, no terminal.
 
 use super::columns::Phase;
-use super::editor::{Editor, Outcome};
+use super::editor::{Editor, Outcome, Purpose};
 use super::keymap::Action;
 use super::layout::Mode;
 use super::own::Own;
@@ -62,10 +62,10 @@ pub fn update(app: &mut App, message: Message) -> Vec<Command> {
 }
 
 fn on_key(app: &mut App, key: &KeyEvent) -> Vec<Command> {
-    if let Overlay::Prompt(editor) = &mut app.overlay {
-        let editor = std::mem::take(editor);
+    if let Overlay::Edit(purpose, editor) = &mut app.overlay {
+        let (purpose, editor) = (*purpose, std::mem::take(editor));
         app.overlay = Overlay::None;
-        return on_editor_key(app, editor, key);
+        return on_editor_key(app, purpose, editor, key);
     }
     let Some(action) = app.keymap.action(key) else {
         return Vec::new();
@@ -93,14 +93,28 @@ fn on_key(app: &mut App, key: &KeyEvent) -> Vec<Command> {
     act(app, action)
 }
 
-fn on_editor_key(app: &mut App, mut editor: Editor, key: &KeyEvent) -> Vec<Command> {
-    match editor.key(key, &app.snapshot().prompt) {
-        Outcome::Editing => app.overlay = Overlay::Prompt(editor),
-        Outcome::Cancel => {}
-        Outcome::Quit => return act(app, Action::Quit),
-        Outcome::Send(prompt) => {
+fn on_editor_key(
+    app: &mut App,
+    purpose: Purpose,
+    mut editor: Editor,
+    key: &KeyEvent,
+) -> Vec<Command> {
+    let outcome = match purpose {
+        Purpose::Prompt => editor.key(key, std::slice::from_ref(&app.snapshot().prompt)),
+        Purpose::Statement => editor.key(key, &app.statements),
+    };
+    match (outcome, purpose) {
+        (Outcome::Editing, _) => app.overlay = Overlay::Edit(purpose, editor),
+        (Outcome::Cancel, _) => {}
+        (Outcome::Quit, _) => return act(app, Action::Quit),
+        (Outcome::Send(prompt), Purpose::Prompt) => {
             app.text_top = None;
             return vec![Command::NewPrompt(prompt)];
+        }
+        (Outcome::Send(statement), Purpose::Statement) => {
+            panels::trace::remember(app, &statement);
+            app.focus = Panel::Trace;
+            return vec![Command::Trace(statement)];
         }
     }
     Vec::new()
@@ -112,11 +126,11 @@ fn on_paste(app: &mut App, text: &str) {
         return;
     }
     match &mut app.overlay {
-        Overlay::Prompt(editor) => editor.insert(text),
+        Overlay::Edit(_, editor) => editor.insert(text),
         _ => {
             let mut editor = Editor::default();
             editor.insert(text);
-            app.overlay = Overlay::Prompt(editor);
+            app.overlay = Overlay::Edit(Purpose::Prompt, editor);
         }
     }
 }
@@ -139,7 +153,7 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             app.quit = true;
             return vec![Command::Quit];
         }
-        Action::EditPrompt => app.overlay = Overlay::Prompt(Editor::default()),
+        Action::EditPrompt => app.overlay = Overlay::Edit(Purpose::Prompt, Editor::default()),
         Action::FocusNext => focus_by(app, 1),
         Action::FocusPrevious => focus_by(app, Panel::ALL.len() - 1),
         Action::Focus(index) => {
@@ -157,6 +171,7 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
         Action::MoveSide(by) => match app.focus {
             Panel::Timeline => panels::timeline::pan(app, by.into()),
             Panel::Tree => panels::tree::fold(app, by < 0),
+            Panel::Trace => panels::trace::move_position(app, by.into()),
             _ => move_layer(app, by.into()),
         },
         Action::Magnify(by) => match app.focus {
@@ -189,6 +204,15 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             });
         }
         Action::Freeze => app.toggle_freeze(),
+        Action::TraceLine => {
+            app.overlay = Overlay::Edit(Purpose::Statement, Editor::default());
+        }
+        Action::TracePrompt
+        | Action::JumpPhase
+        | Action::NextAnswer
+        | Action::TraceMap
+        | Action::FollowTrace
+        | Action::KeepTrace => return panels::trace::act(app, action),
         Action::Theme => {
             app.theme = app.theme.next();
             app.notice = Some(format!("theme: {}", app.theme.name.name()));
@@ -267,6 +291,7 @@ fn move_cursor(app: &mut App, by: i64) {
         Panel::Roofline => panels::roofline::move_cursor(app, by),
         Panel::Counters => panels::counters::move_cursor(app, by),
         Panel::Tree => panels::tree::move_cursor(app, by),
+        Panel::Trace => panels::trace::move_layer(app, by),
         Panel::Debug => panels::debug::move_cursor(app, by),
         Panel::Memory | Panel::Latency => {}
     }
@@ -291,6 +316,18 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
         MouseEventKind::ScrollUp => -3,
         MouseEventKind::ScrollDown => 3,
         MouseEventKind::Down(MouseButton::Left) => 0,
+        MouseEventKind::ScrollLeft | MouseEventKind::ScrollRight => {
+            let by = if mouse.kind == MouseEventKind::ScrollLeft {
+                -1
+            } else {
+                1
+            };
+            let over = |(panel, area): &(Panel, Rect)| *panel == Panel::Trace && area.contains(at);
+            if app.overlay == Overlay::None && layout.panels.iter().any(over) {
+                panels::trace::move_position(app, by);
+            }
+            return;
+        }
         _ => return,
     };
     match &mut app.overlay {
@@ -305,7 +342,7 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
             app.overlay = Overlay::None;
             return;
         }
-        Overlay::Prompt(_) => return,
+        Overlay::Edit(..) => return,
     }
     if wheel == 0
         && layout.mode == Mode::Full
@@ -323,6 +360,7 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
     if wheel != 0 {
         match panel {
             Panel::Timeline => panels::timeline::wheel(app, area, at, wheel.into()),
+            Panel::Trace => panels::trace::wheel(app, area, at, wheel.into()),
             _ => move_cursor(app, wheel.into()),
         }
         return;
@@ -356,6 +394,7 @@ fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
         }
         Panel::Timeline => panels::timeline::click(app, area, at),
         Panel::Tree => panels::tree::click(app, area, at),
+        Panel::Trace => panels::trace::click(app, area, at),
         Panel::Roofline => panels::roofline::click(app, area, at),
         Panel::Text
         | Panel::Path

@@ -31,6 +31,7 @@ pub fn view(app: &App, frame: &mut Frame) {
             Panel::Counters => panels::counters::render(app, area, buf),
             Panel::Latency => panels::latency::render(app, area, buf),
             Panel::Tree => panels::tree::render(app, area, buf),
+            Panel::Trace => panels::trace::render(app, area, buf),
             Panel::Debug => panels::debug::render(app, area, buf),
         }
     }
@@ -41,7 +42,7 @@ pub fn view(app: &App, frame: &mut Frame) {
     match app.overlay {
         Overlay::None => {}
         Overlay::Help(_) => panels::help::render(app, area, buf),
-        Overlay::Prompt(_) => {
+        Overlay::Edit(..) => {
             if let Some(at) = panels::prompt::render(app, area, buf) {
                 frame.set_cursor_position(at);
             }

@@ -2,6 +2,7 @@
 //! tied to names (events, bricks, layers) rather than to rows, so that a new snapshot moves nothing.
 
 use crate::model::brick::BrickId;
+use crate::trace::figures::{PatchMap, TraceFrame};
 use std::collections::BTreeSet;
 
 /// The positions of all such panels.
@@ -13,6 +14,8 @@ pub struct Views {
     pub heat: HeatView,
     /// Of the execution tree.
     pub tree: TreeView,
+    /// Of the residual trace.
+    pub trace: TracePlace,
 }
 
 /// The selected call and the part of the step shown.
@@ -92,4 +95,53 @@ impl Default for TreeView {
             cursor: Node::Step,
         }
     }
+}
+
+/// Where the user is in the residual trace and in the map of activation patching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TracePlace {
+    /// The layer under the cursor; `None` is the one that decided the answer.
+    pub layer: Option<u32>,
+    /// The position under the cursor; `None` is the last one traced, as the text grows.
+    pub position: Option<u32>,
+    /// Which of the answers.
+    pub answer: usize,
+    /// Whether the map is shown.
+    pub map: bool,
+    /// Layer and column of the map under the cursor; `None` is the cell of the largest effect.
+    pub cell: Option<(u32, u32)>,
+}
+
+impl TracePlace {
+    /// What a new frame moves: another trace starts at what decided it, another map at its largest effect, and whichever
+    /// is new is shown.
+    pub fn follow(&mut self, before: Option<&TraceFrame>, now: Option<&TraceFrame>) {
+        let Some(now) = now else {
+            *self = Self::default();
+            return;
+        };
+        let map_before = before.and_then(|f| f.map.as_deref());
+        let new_map = match (map_before, now.map.as_deref()) {
+            (Some(before), Some(now)) => !same_map(before, now),
+            (None, now) => now.is_some(),
+            (Some(_), None) => false,
+        };
+        if before.is_none_or(|b| b.number != now.number) {
+            *self = Self::default();
+        }
+        if new_map {
+            self.cell = None;
+            self.map = true;
+        }
+        self.map &= now.map.is_some();
+    }
+}
+
+/// Whether two maps are one that is being filled.
+fn same_map(a: &PatchMap, b: &PatchMap) -> bool {
+    (
+        &a.model, &a.prompt, &a.source, &a.site, &a.answer, &a.layers,
+    ) == (
+        &b.model, &b.prompt, &b.source, &b.site, &b.answer, &b.layers,
+    )
 }

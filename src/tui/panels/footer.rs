@@ -2,9 +2,9 @@
 
 use super::chrome::{self, Part};
 use crate::session::snapshot::RunState;
-use crate::tui::keymap::Action;
+use crate::tui::keymap::{Action, Group};
 use crate::tui::replay;
-use crate::tui::state::App;
+use crate::tui::state::{App, Panel};
 use crate::tui::text::{fit, sanitise};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -94,14 +94,20 @@ pub fn render_keys(app: &App, area: Rect, buf: &mut Buffer) {
         .iter()
         .enumerate()
         .filter_map(|(i, b)| {
+            let of_trace = b.group == Group::Trace;
+            if of_trace && app.focus != Panel::Trace {
+                return None;
+            }
             let word = match b.action {
                 Action::Pause if paused => "go on",
                 _ => b.short?,
             };
             let rank = if matches!(b.action, Action::Help | Action::Quit) {
                 1
+            } else if of_trace {
+                2
             } else {
-                2 + i as u8
+                3 + i as u8
             };
             let key = b.keys.first()?.label();
             Some(Part::new(

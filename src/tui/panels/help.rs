@@ -129,7 +129,7 @@ fn block(app: &App, group: Group) -> Vec<Line<'static>> {
 
 fn editor(app: &App) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from(Span::styled(
-        " While typing a prompt",
+        " While typing a prompt or a statement",
         app.theme.strong,
     ))];
     lines.extend(

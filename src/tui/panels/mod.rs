@@ -20,4 +20,5 @@ pub mod sheet;
 pub mod table;
 pub mod text;
 pub mod timeline;
+pub mod trace;
 pub mod tree;

@@ -1,7 +1,7 @@
-//! The window in which a new prompt is typed.
+//! The window in which a prompt or a statement is typed.
 
 use super::chrome;
-use crate::tui::editor::{EditAction, editor_bindings};
+use crate::tui::editor::{EditAction, Purpose, editor_bindings};
 use crate::tui::state::{App, Overlay};
 use crate::tui::text::{sanitise_block, width, wrap};
 use ratatui::buffer::Buffer;
@@ -11,7 +11,7 @@ use ratatui::widgets::{Clear, Widget};
 
 /// Draws the window and returns where the cursor is.
 pub fn render(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
-    let Overlay::Prompt(editor) = &app.overlay else {
+    let Overlay::Edit(purpose, editor) = &app.overlay else {
         return None;
     };
     let theme = &app.theme;
@@ -24,7 +24,17 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
         h,
     );
     Clear.render(window, buf);
-    let title = Line::styled(" new prompt ", theme.accent);
+    let (title, hint) = match purpose {
+        Purpose::Prompt => (
+            " new prompt ",
+            "type or paste; the model continues this text",
+        ),
+        Purpose::Statement => (
+            " statement ",
+            "TRACE \"...\" FOR \"...\"   or   PATCH \"...\" FROM \"...\" FOR \"...\"",
+        ),
+    };
+    let title = Line::styled(title, theme.accent);
     let count = Line::styled(
         format!(" {} characters ", editor.text().chars().count()),
         theme.dim,
@@ -50,8 +60,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
         );
     }
     if editor.text().is_empty() {
-        let hint = Line::styled("type or paste; the model continues this text", theme.dim);
-        chrome::put(&hint, chrome::row(inner, 0), buf);
+        chrome::put(&Line::styled(hint, theme.dim), chrome::row(inner, 0), buf);
     }
     let start = lines.get(cursor).map_or(0, |l| l.start);
     let x = inner.x + (width(text.get(start..at).unwrap_or_default()) as u16).min(inner.width - 1);
@@ -65,7 +74,7 @@ fn keys(app: &App) -> Line<'static> {
         EditAction::Send,
         EditAction::Cancel,
         EditAction::NewLine,
-        EditAction::Recall,
+        EditAction::Earlier,
     ];
     let mut spans = vec![Span::raw(" ")];
     for (action, keys, help) in editor_bindings() {
