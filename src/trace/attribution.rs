@@ -10,6 +10,7 @@ use crate::model::brick::BrickId;
 use crate::model::{Brick, Matrix, Model, Op, Vector};
 use crate::quant;
 use crate::trace::stream::{Chains, Stream};
+use crate::trace::vector::dot;
 
 /// `d logit / d stream` of one token at one position, `[n_embd]`, and what does not come from the stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,11 +216,6 @@ fn row(model: &Model, m: &Matrix, row: usize) -> Result<Vec<f32>, TraceError> {
         Some(Ok(())) => Ok(out),
         _ => Err(TraceError::Head),
     }
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f64 {
-    let terms = a.iter().zip(b);
-    terms.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
 /// What attention and FFN of every layer add, and the embedding: `(embedding, [(attention, ffn)])` in logits.

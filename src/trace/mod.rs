@@ -10,6 +10,7 @@
 //! - [`phase`]: where an answer is decided
 //! - [`job`]: a `TRACE` statement, run in pieces
 //! - [`figures`]: traces as plain data
+//! - [`vector`]: norms and cosines
 //! - [`store`]: files of chains, boundary residuals and tiers
 //! - [`lang`]: the TRACE language
 
@@ -24,7 +25,7 @@ pub mod phase;
 pub mod readout;
 pub mod store;
 pub mod stream;
+pub mod vector;
 
 pub use error::TraceError;
 pub use forward::Forward;
-pub mod vector;

@@ -143,8 +143,3 @@ impl Chains for Stream {
             .unwrap_or(&[])
     }
 }
-
-/// L2 norm, in f64.
-pub fn norm(x: &[f32]) -> f64 {
-    x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
-}
