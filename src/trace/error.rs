@@ -1,5 +1,6 @@
 //! Why a trace cannot be made.
 
+use super::store::StoreError;
 use crate::engine::EngineError;
 use crate::tokenizer::TokenizerError;
 
@@ -12,6 +13,9 @@ pub enum TraceError {
     /// A text that cannot be encoded.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// A store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// More than memory should hold.
     #[error(
         "the streams of {positions} positions are too large for memory; name fewer (POSITIONS a-b), or SAVE them, which \

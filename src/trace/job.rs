@@ -327,12 +327,7 @@ fn answers(
     let mut all = Vec::with_capacity(statement.answers.len());
     for word in &statement.answers {
         let forms = answer::continuations(tokenizer, &statement.prompt, word)?;
-        let likelier = |a: &&Vec<u32>, b: &&Vec<u32>| {
-            let prob = |ids: &Vec<u32>| ids.first().map_or(0.0, |id| end.prob(*id));
-            prob(a).total_cmp(&prob(b))
-        };
-        // Of equals the last one wins: the spaced form, which comes first, is to.
-        let Some(pieces) = forms.iter().rev().max_by(likelier) else {
+        let Some(pieces) = likeliest(&forms, logits) else {
             continue;
         };
         let texts: Vec<_> = pieces
@@ -367,6 +362,16 @@ fn answers(
         });
     }
     Ok(all)
+}
+
+/// The form of a word whose first token the model finds likelier; of equals the first.
+pub fn likeliest<'f>(forms: &'f [Vec<u32>], logits: &[f32]) -> Option<&'f [u32]> {
+    let logit = |ids: &Vec<u32>| {
+        let id = ids.first().map_or(usize::MAX, |id| *id as usize);
+        logits.get(id).copied().unwrap_or(f32::NEG_INFINITY)
+    };
+    let by = |a: &&Vec<u32>, b: &&Vec<u32>| logit(a).total_cmp(&logit(b));
+    forms.iter().rev().max_by(by).map(Vec::as_slice)
 }
 
 /// Probability of `pieces` after `prompt`, the product of each after those before it.

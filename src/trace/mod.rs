@@ -9,6 +9,10 @@
 //! - [`answer`]: from a word to the tokens that say it
 //! - [`phase`]: where an answer is decided
 //! - [`job`]: a `TRACE` statement, run in pieces
+//! - [`patch`]: activation patching over layers and positions
+//! - [`changes`]: from the edits of a statement to what the engine changes
+//! - [`saved`]: traces in files
+//! - [`tracer`]: statements of the language, run
 //! - [`figures`]: traces as plain data
 //! - [`vector`]: norms and cosines
 //! - [`store`]: files of chains, boundary residuals and tiers
@@ -16,15 +20,19 @@
 
 pub mod answer;
 pub mod attribution;
+pub mod changes;
 mod error;
 pub mod figures;
 pub mod forward;
 pub mod job;
 pub mod lang;
+pub mod patch;
 pub mod phase;
 pub mod readout;
+pub mod saved;
 pub mod store;
 pub mod stream;
+pub mod tracer;
 pub mod vector;
 
 pub use error::TraceError;

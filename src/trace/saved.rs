@@ -1,0 +1,197 @@
+//! Traces in files: saved as they are made, opened without their model.
+
+use super::TraceError;
+use super::figures::{PositionTrace, TokenText, TraceView, Waypoint};
+use super::store::{Kind, StoreError, TraceStore, TraceWriter};
+use super::stream::Chains;
+use super::vector::norm;
+use crate::engine::capture::{Captured, Part};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::path::Path;
+
+/// What stands beside the chains of a file: where they come from, and what was read of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Provenance {
+    /// Program and version.
+    generator: String,
+    /// The statement as it was run.
+    statement: String,
+    /// The figures.
+    trace: TraceView,
+}
+
+/// A file of chains, with the figures that were saved beside them.
+pub struct Saved {
+    store: TraceStore,
+    view: Option<TraceView>,
+}
+
+impl Saved {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// A file that is not whole chains.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let store = TraceStore::open(path)?;
+        let said: Option<Provenance> = store
+            .meta()
+            .and_then(|bytes| serde_json::from_slice(bytes).ok());
+        let fits = |view: &TraceView| {
+            view.n_layers == store.n_layers()
+                && view.hidden_size == store.hidden_size()
+                && view.tokens.len() == store.n_tokens() as usize
+        };
+        Ok(Self {
+            view: said.map(|p| p.trace).filter(fits),
+            store,
+        })
+    }
+
+    /// The figures saved with the chains; of a file without them, norms alone.
+    pub fn view(&self) -> TraceView {
+        let mut notes = Vec::new();
+        if self.store.dropped_bytes() > 0 {
+            notes.push(format!(
+                "{} bytes at the end of the file are no whole chain and are left out",
+                self.store.dropped_bytes()
+            ));
+        }
+        if let Some(view) = &self.view {
+            let mut view = view.clone();
+            view.notes.extend(notes);
+            return view;
+        }
+        notes.push(
+            "the file holds chains without figures: norms are computed from them, probabilities need the model".into(),
+        );
+        let token = |position: u32| TokenText {
+            id: 0,
+            text: format!("#{position}"),
+        };
+        TraceView {
+            model: self.store.path().display().to_string(),
+            prompt: String::new(),
+            tokens: (0..self.store.n_tokens()).map(token).collect(),
+            n_layers: self.store.n_layers(),
+            hidden_size: self.store.hidden_size(),
+            answers: Vec::new(),
+            positions: (0..self.store.n_tokens()).map(|p| self.norms(p)).collect(),
+            edits: Vec::new(),
+            facts: 0,
+            notes,
+        }
+    }
+
+    fn norms(&self, position: u32) -> PositionTrace {
+        let of = |layer, part| norm(self.vector(position as usize, layer as usize, part));
+        let waypoint = |layer| Waypoint {
+            layer,
+            residual_norm: of(layer, Part::Residual),
+            attn_norm: of(layer, Part::AttnDelta),
+            ffn_norm: of(layer, Part::FfnDelta),
+            top: Vec::new(),
+            entropy: None,
+            kl_to_final: None,
+            tracks: Vec::new(),
+        };
+        PositionTrace {
+            position,
+            waypoints: (0..=self.store.n_layers()).map(waypoint).collect(),
+            phases: Vec::new(),
+            embedding_logits: Vec::new(),
+            constant_logits: Vec::new(),
+        }
+    }
+}
+
+impl Chains for Saved {
+    fn n_layers(&self) -> usize {
+        self.store.n_layers() as usize
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.store.hidden_size() as usize
+    }
+
+    fn positions(&self) -> Range<usize> {
+        0..self.store.n_tokens() as usize
+    }
+
+    fn vector(&self, position: usize, layer: usize, part: Part) -> &[f32] {
+        let (Ok(position), Ok(layer)) = (u32::try_from(position), u32::try_from(layer)) else {
+            return &[];
+        };
+        kind(part)
+            .and_then(|kind| self.store.vector(position, layer, kind))
+            .unwrap_or(&[])
+    }
+}
+
+/// The place of a part in a chain.
+pub fn kind(part: Part) -> Option<Kind> {
+    match part {
+        Part::Residual => Some(Kind::Residual),
+        Part::AttnDelta => Some(Kind::AttnDelta),
+        Part::FfnDelta => Some(Kind::FfnDelta),
+        Part::Heads | Part::Key => None,
+    }
+}
+
+/// A trace being saved: vectors go to the file as they come, in bounded memory.
+pub struct Saving {
+    writer: TraceWriter,
+    failed: Option<StoreError>,
+}
+
+impl Saving {
+    /// A new file for the chains of `n_tokens` tokens; what `path` holds now stays until [`Self::finish`].
+    ///
+    /// # Errors
+    /// A place that cannot be written to, or that someone else writes to.
+    pub fn create(
+        path: &Path,
+        hidden_size: usize,
+        n_layers: usize,
+        n_tokens: usize,
+    ) -> Result<Self, TraceError> {
+        let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let mut writer = TraceWriter::create(path, small(hidden_size), small(n_layers))?;
+        writer.begin_chunk(small(n_tokens))?;
+        Ok(Self {
+            writer,
+            failed: None,
+        })
+    }
+
+    /// Takes a vector of the run.
+    pub fn hear(&mut self, c: &Captured<'_>) {
+        let Some(kind) = kind(c.part).filter(|_| self.failed.is_none()) else {
+            return;
+        };
+        let done = self
+            .writer
+            .put(c.position as u32, c.layer as u32, kind, c.data);
+        self.failed = done.err();
+    }
+
+    /// Ends the file with the figures of the trace.
+    ///
+    /// # Errors
+    /// The first write that failed; the target is then as it was.
+    pub fn finish(mut self, statement: &str, view: &TraceView) -> Result<(), TraceError> {
+        if let Some(e) = self.failed.take() {
+            return Err(e.into());
+        }
+        self.writer.end_chunk()?;
+        let provenance = Provenance {
+            generator: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into(),
+            statement: statement.into(),
+            trace: view.clone(),
+        };
+        let json = serde_json::to_vec(&provenance)
+            .map_err(|e| TraceError::Statement(format!("the figures cannot be written: {e}")))?;
+        self.writer.finish(Some(&json))?;
+        Ok(())
+    }
+}
