@@ -84,6 +84,20 @@ fn statements_of_the_specification() {
 }
 
 #[test]
+fn the_reference_holds() {
+    let page = include_str!("../../../docs/src/trace-language.md");
+    let blocks = page.split("```trace\n").skip(1);
+    let blocks: Vec<&str> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    for block in &blocks {
+        let read = parse(block).unwrap_or_else(|error| panic!("{}", error.render(block)));
+        assert!(!read.is_empty());
+    }
+    assert!(blocks.len() > 8);
+    let wrong = "TRACE \"The capital of France is\" FRO \"Paris\"";
+    assert!(page.contains(&format!("```text\n{}\n```", shown(wrong))));
+}
+
+#[test]
 fn layers_and_positions() {
     assert_eq!(layers("all"), Some(Layers::All));
     assert_eq!(layers("0 - 4294967295"), Some(Layers::Range(0, u32::MAX)));
