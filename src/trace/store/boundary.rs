@@ -7,7 +7,7 @@ use super::F32;
 use super::chains::floats;
 use super::error::{Problem, StoreError};
 use super::head::{Head, open_file, read_head, settled};
-use super::windows::{Order, Progress, Window, entry_at, find, u32_at};
+use super::windows::{Checked, Index, Progress, Window, entry_at, find, u32_at};
 use crate::gguf::Mapping;
 
 pub(super) const MAGIC: [u8; 4] = *b"BNDX";
@@ -92,10 +92,7 @@ pub struct BoundaryStore {
     path: PathBuf,
     map: Mapping,
     fields: Fields,
-    count: u32,
-    sorted: bool,
-    dropped_bytes: u64,
-    progress: Progress,
+    checked: Checked,
 }
 
 impl BoundaryStore {
@@ -121,94 +118,26 @@ impl BoundaryStore {
         }
         let mapped = usize::try_from(len).map_err(|_| fail(Problem::Overflow))?;
         let map = Mapping::first(&file, mapped).map_err(StoreError::io(path, "mapping"))?;
-        let mut store = Self {
+        let index = Index {
+            version: fields.version,
+            listed: fields.n_boundaries,
+            total_tokens: fields.total_tokens,
+            data_start: needed,
+            item_bytes: fields.vector_bytes(),
+            len,
+        };
+        let bytes = map.bytes();
+        let checked = index
+            .check(fields.window_size, fields.max_boundaries, |i| {
+                Some((window(bytes, i)?, data_offset(bytes, fields.version, i)?))
+            })
+            .map_err(fail)?;
+        Ok(Self {
             path: path.to_owned(),
             map,
             fields,
-            count: 0,
-            sorted: true,
-            dropped_bytes: 0,
-            progress: Progress {
-                window_size: fields.window_size,
-                max: fields.max_boundaries,
-                count: 0,
-                total_tokens: 0,
-                end: 0,
-            },
-        };
-        store.check(len).map_err(fail)?;
-        Ok(store)
-    }
-
-    /// Goes through the index, and counts the boundaries that are whole.
-    fn check(&mut self, len: u64) -> Result<(), Problem> {
-        let strict = self.fields.version > 1;
-        let mut order = Order::new();
-        let mut used = self.fields.data_start();
-        for entry in 0..self.fields.n_boundaries {
-            let wrong = |what| Problem::Entry { entry, what };
-            let window = self.window_at(entry).ok_or(wrong("it is not there"))?;
-            let data = self.data_offset(entry).ok_or(wrong("it is not there"))?;
-            let end = data
-                .checked_add(self.fields.vector_bytes())
-                .ok_or(wrong("its data lie beyond any file"))?;
-            if data % F32 != 0 {
-                return Err(wrong("its data are not aligned to 4 bytes"));
-            }
-            if data < self.fields.data_start() {
-                return Err(wrong("its data lie within header or index"));
-            }
-            if strict {
-                if Some(data) != self.fields.end(entry) {
-                    return Err(wrong("its data do not follow those before"));
-                }
-                self.progress = self
-                    .progress
-                    .after(window)
-                    .map_err(|_| wrong("its tokens do not follow those before"))?;
-                if end > len {
-                    // All entries after it lie beyond the end too.
-                    break;
-                }
-            } else if end > len {
-                return Err(wrong("its data lie beyond the end of the file"));
-            }
-            order.take(window);
-            used = used.max(end);
-            self.count = entry + 1;
-        }
-        self.sorted = order.sorted;
-        if strict {
-            let whole = self.count == self.fields.n_boundaries;
-            if whole && self.progress.total_tokens != self.fields.total_tokens {
-                return Err(Problem::Field {
-                    field: "total_tokens",
-                    value: self.fields.total_tokens.into(),
-                    must: "the sum of the windows' tokens",
-                });
-            }
-            self.dropped_bytes = len.saturating_sub(used);
-        }
-        Ok(())
-    }
-
-    fn window_at(&self, entry: u32) -> Option<Window> {
-        let at = entry_at(HEAD, ENTRY, entry)?;
-        Some(Window {
-            token_offset: u32_at(self.map.bytes(), at)?,
-            window_tokens: u32_at(self.map.bytes(), at + 4)?,
+            checked,
         })
-    }
-
-    /// Absolute; version 2 has its high half where version 1 has nothing.
-    fn data_offset(&self, entry: u32) -> Option<u64> {
-        let at = entry_at(HEAD, ENTRY, entry)?;
-        let low = u64::from(u32_at(self.map.bytes(), at + 8)?);
-        let high = match self.fields.version {
-            1 => 0,
-            _ => u64::from(u32_at(self.map.bytes(), at + 12)?),
-        };
-        Some(high << 32 | low)
     }
 
     /// The file.
@@ -233,12 +162,12 @@ impl BoundaryStore {
 
     /// Boundaries that are whole.
     pub fn len(&self) -> u32 {
-        self.count
+        self.checked.progress.count
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
     /// Most boundaries that the file can hold; `None` in version 1, which does not say.
@@ -248,43 +177,40 @@ impl BoundaryStore {
 
     /// Tokens of all windows; version 1: as its header says.
     pub fn total_tokens(&self) -> u64 {
-        if self.fields.version == 1 {
-            return self.fields.total_tokens.into();
-        }
-        let windows = (0..self.count).filter_map(|i| self.window_at(i));
-        windows.map(|w| u64::from(w.window_tokens)).sum()
+        self.checked.progress.total_tokens.into()
     }
 
     /// Bytes at the end that belong to nothing complete; 0 in a file that was finished, and in version 1, which cannot tell.
     pub fn dropped_bytes(&self) -> u64 {
-        self.dropped_bytes
+        self.checked.dropped_bytes
     }
 
     /// Boundaries that the header counts and the file is too short for; 0 unless it was cut.
     pub fn missing_boundaries(&self) -> u32 {
-        self.fields.n_boundaries - self.count
+        self.fields.n_boundaries - self.len()
     }
 
     /// A residual of `hidden_size` numbers, straight from the map; `None` beyond the last.
     pub fn residual(&self, i: u32) -> Option<&[f32]> {
-        if i >= self.count {
+        if i >= self.len() {
             return None;
         }
-        let start = self.data_offset(i)?;
+        let start = data_offset(self.map.bytes(), self.fields.version, i)?;
         let end = start.checked_add(self.fields.vector_bytes())?;
         floats(self.map.bytes(), start, end)
     }
 
     /// The tokens of a window, its end excluded; `None` beyond the last.
     pub fn token_range(&self, i: u32) -> Option<Range<u64>> {
-        (i < self.count)
-            .then(|| self.window_at(i))?
+        (i < self.len())
+            .then(|| window(self.map.bytes(), i))?
             .map(Window::range)
     }
 
     /// The window that holds a token.
     pub fn boundary_for_token(&self, token: u32) -> Option<u32> {
-        find(self.count, self.sorted, token, |i| self.window_at(i))
+        let bytes = self.map.bytes();
+        find(self.len(), self.checked.sorted, token, |i| window(bytes, i))
     }
 
     pub(super) fn fields(&self) -> Fields {
@@ -293,15 +219,27 @@ impl BoundaryStore {
 
     /// What a writer that goes on starts from.
     pub(super) fn progress(&self) -> Progress {
-        let last = self.count.checked_sub(1).and_then(|i| self.token_range(i));
-        Progress {
-            count: self.count,
-            // As `after` has checked for every window.
-            total_tokens: u32::try_from(self.total_tokens()).unwrap_or(u32::MAX),
-            end: last.map_or(0, |range| range.end),
-            ..self.progress
-        }
+        self.checked.progress
     }
+}
+
+fn window(file: &[u8], entry: u32) -> Option<Window> {
+    let at = entry_at(HEAD, ENTRY, entry)?;
+    Some(Window {
+        token_offset: u32_at(file, at)?,
+        window_tokens: u32_at(file, at + 4)?,
+    })
+}
+
+/// Absolute; version 2 has its high half where version 1 has nothing.
+fn data_offset(file: &[u8], version: u32, entry: u32) -> Option<u64> {
+    let at = entry_at(HEAD, ENTRY, entry)?;
+    let low = u64::from(u32_at(file, at + 8)?);
+    let high = match version {
+        1 => 0,
+        _ => u64::from(u32_at(file, at + 12)?),
+    };
+    Some(high << 32 | low)
 }
 
 #[cfg(test)]

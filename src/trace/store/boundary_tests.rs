@@ -314,7 +314,10 @@ fn data_beyond_4_gib_are_found() {
     }
     let store = BoundaryStore::open(&path).expect("opens");
     check(&store);
-    assert_eq!(store.data_offset(0), Some(64 + 16 * 270_000_000));
+    assert_eq!(
+        data_offset(store.map.bytes(), 2, 0),
+        Some(64 + 16 * 270_000_000)
+    );
 }
 
 proptest! {

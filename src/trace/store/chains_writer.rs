@@ -7,7 +7,7 @@ use super::error::{Problem, StoreError};
 use super::stage::Stage;
 use super::target::Target;
 
-/// Writes a file of chains. Memory: 8 MiB of vectors that wait, and a bit for every vector of the chunk.
+/// Writes a file of chains. Memory: 16 MiB of vectors that wait, and a bit for every vector of the chunk.
 ///
 /// Chains are written in chunks: [`begin_chunk`](Self::begin_chunk), [`put`](Self::put) for every vector in any order,
 /// [`end_chunk`](Self::end_chunk). Dropped without [`finish`](Self::finish), a new file leaves no trace, and one appended

@@ -39,10 +39,6 @@ impl<const N: usize> Head<N> {
         bytes
     }
 
-    pub fn u16(&self, at: usize) -> u16 {
-        u16::from_le_bytes(self.get(at))
-    }
-
     pub fn u32(&self, at: usize) -> u32 {
         u32::from_le_bytes(self.get(at))
     }

@@ -17,10 +17,14 @@ mod boundary;
 mod boundary_writer;
 mod chains;
 mod chains_writer;
+mod context;
+mod context_shape;
+mod context_writer;
 mod error;
 mod head;
 mod stage;
 mod target;
+mod template;
 #[cfg(test)]
 mod testing;
 mod windows;
@@ -29,7 +33,11 @@ pub use boundary::BoundaryStore;
 pub use boundary_writer::BoundaryWriter;
 pub use chains::{Kind, TraceStore};
 pub use chains_writer::TraceWriter;
+pub use context::ContextStore;
+pub use context_shape::{ContextShape, Encoding, Tier};
+pub use context_writer::{ContextVectors, ContextWriter};
 pub use error::{Problem, StoreError};
+pub use template::{Quantized, Template, TemplateBuilder};
 
 /// Bytes of a stored number.
 const F32: u64 = 4;

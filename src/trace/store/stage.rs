@@ -3,8 +3,8 @@
 use super::error::StoreError;
 use super::target::Target;
 
-/// Most bytes that wait. A layer of 512 tokens at a width of 576 is half of it.
-const WAITING: usize = 8 << 20;
+/// Most bytes that wait: with less, runs of neighbours get short and a write costs more than it carries.
+const WAITING: usize = 16 << 20;
 /// Most bytes of one write of neighbours.
 const RUN: usize = 256 << 10;
 
@@ -46,6 +46,9 @@ impl Stage {
         }
         if self.places.len() == self.room {
             self.flush(target, base)?;
+        }
+        if self.vectors.capacity() == 0 {
+            self.vectors.reserve_exact(self.room * self.width);
         }
         self.places.push((at, self.vectors.len()));
         self.vectors.extend_from_slice(vector);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::F32;
 use super::error::Problem;
 
 /// The tokens of an index entry.
@@ -35,31 +36,6 @@ pub(super) fn u32_at(bytes: &[u8], at: u64) -> Option<u32> {
 pub(super) fn u64_at(bytes: &[u8], at: u64) -> Option<u64> {
     let bytes = bytes.get(usize::try_from(at).ok()?..)?;
     bytes.first_chunk().map(|b| u64::from_le_bytes(*b))
-}
-
-/// Whether windows stand in order and none overlaps the next.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Order {
-    end: u64,
-    pub sorted: bool,
-}
-
-impl Order {
-    pub fn new() -> Self {
-        Self {
-            end: 0,
-            sorted: true,
-        }
-    }
-
-    /// Whether the window begins where the ones before have ended, or later.
-    pub fn take(&mut self, window: Window) -> bool {
-        let range = window.range();
-        let follows = range.start >= self.end;
-        self.sorted &= follows;
-        self.end = self.end.max(range.end);
-        follows
-    }
 }
 
 /// The window that holds a token: found by halving where they are sorted, else the first that does.
@@ -134,5 +110,103 @@ impl Progress {
                 what: "tokens",
             }),
         }
+    }
+}
+
+/// What an index says of itself, and the file around it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Index {
+    pub version: u32,
+    /// Entries that the header counts.
+    pub listed: u32,
+    /// Sum of the windows' tokens as the header has it.
+    pub total_tokens: u32,
+    /// Where data can begin.
+    pub data_start: u64,
+    /// Bytes of a window's data.
+    pub item_bytes: u64,
+    /// Bytes of the file.
+    pub len: u64,
+}
+
+/// What an index was found to hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Checked {
+    /// Whether windows stand in order and none overlaps the next.
+    pub sorted: bool,
+    /// After the windows whose data are whole.
+    pub progress: Progress,
+    /// Bytes at the end that belong to none of them.
+    pub dropped_bytes: u64,
+}
+
+impl Index {
+    /// Goes through the entries and counts those whose data are whole. From version 2 on data and tokens follow each other;
+    /// version 1 has them where its offsets lead, and all of them within the file.
+    pub fn check(
+        self,
+        window_size: u32,
+        max: u32,
+        entry: impl Fn(u32) -> Option<(Window, u64)>,
+    ) -> Result<Checked, Problem> {
+        let strict = self.version > 1;
+        let mut sorted = true;
+        let mut used = self.data_start;
+        let mut progress = Progress {
+            window_size,
+            max,
+            count: 0,
+            total_tokens: 0,
+            end: 0,
+        };
+        for i in 0..self.listed {
+            let wrong = |what| Problem::Entry { entry: i, what };
+            let (window, data) = entry(i).ok_or(wrong("it lies beyond the end of the file"))?;
+            let end = data
+                .checked_add(self.item_bytes)
+                .ok_or(wrong("its data lie beyond any file"))?;
+            if data % F32 != 0 {
+                return Err(wrong("its data are not aligned to 4 bytes"));
+            }
+            if data < self.data_start {
+                return Err(wrong("its data lie within header or index"));
+            }
+            if strict {
+                if data != used {
+                    return Err(wrong("its data do not follow those before"));
+                }
+                let after = progress.after(window);
+                let after = after.map_err(|_| wrong("its tokens do not follow those before"))?;
+                if end > self.len {
+                    // The file was cut: all after it lie beyond the end too.
+                    break;
+                }
+                progress = after;
+            } else {
+                if end > self.len {
+                    return Err(wrong("its data lie beyond the end of the file"));
+                }
+                let range = window.range();
+                sorted &= range.start >= progress.end;
+                progress.count += 1;
+                progress.end = range.end;
+            }
+            used = used.max(end);
+        }
+        if !strict {
+            progress.total_tokens = self.total_tokens;
+        } else if progress.count == self.listed && progress.total_tokens != self.total_tokens {
+            return Err(Problem::Field {
+                field: "total_tokens",
+                value: self.total_tokens.into(),
+                must: "the sum of the windows' tokens",
+            });
+        }
+        let left = self.len.saturating_sub(used);
+        Ok(Checked {
+            sorted,
+            progress,
+            dropped_bytes: if strict { left } else { 0 },
+        })
     }
 }
