@@ -37,7 +37,8 @@ pub struct TraceView {
     pub n_layers: u32,
     /// Width of the residual stream.
     pub hidden_size: u32,
-    /// The tokens followed; every waypoint has one [`Track`] for each. Without a wish: what the model says at the end.
+    /// The words asked for; every waypoint has one [`Track`] for each. Without any, every position follows what the model
+    /// says there at the end.
     pub answers: Vec<Answer>,
     /// The positions traced, ascending.
     pub positions: Vec<PositionTrace>,
@@ -54,13 +55,15 @@ pub struct TraceView {
 pub struct PositionTrace {
     /// The position, from 0.
     pub position: u32,
+    /// The tokens followed here, in the order of the tracks: of the words asked for, or the one said here.
+    pub tracked: Vec<TokenText>,
     /// `n_layers + 1` waypoints, or none where there is no model to read the stream with (see `norms`).
     pub waypoints: Vec<Waypoint>,
-    /// Where each answer is decided, in the order of the answers.
+    /// Where each tracked token is decided.
     pub phases: Vec<PhaseTransition>,
-    /// What the embedding adds to each answer's logit.
+    /// What the embedding adds to each tracked token's logit.
     pub embedding_logits: Vec<f64>,
-    /// What the biases of norm and head add to each answer's logit, the same for every text.
+    /// What the biases of norm and head add to each tracked token's logit, the same for every text.
     pub constant_logits: Vec<f64>,
 }
 
@@ -81,7 +84,7 @@ pub struct Waypoint {
     pub entropy: Option<f64>,
     /// Forward Kullback-Leibler divergence from the final distribution to the lens, nats.
     pub kl_to_final: Option<f64>,
-    /// One for each answer.
+    /// One for each tracked token.
     pub tracks: Vec<Track>,
 }
 

@@ -178,7 +178,7 @@ impl TraceJob {
 pub struct Reading<'a> {
     /// The vectors.
     pub stream: &'a Stream,
-    /// Tokens followed.
+    /// Tokens followed; none: what is said at the position.
     pub ids: &'a [u32],
     /// Candidates a waypoint.
     pub top: usize,
@@ -198,11 +198,16 @@ impl Reading<'_> {
         position: usize,
     ) -> Result<PositionTrace, TraceError> {
         let lenses = self.lenses(forward, position)?;
+        let said = lenses.last().map(|l| l.of.top(1)).unwrap_or_default();
+        let ids = match self.ids {
+            [] => said.into_iter().map(|(id, _)| id).collect(),
+            ids => ids.to_vec(),
+        };
         let model = forward.model();
         let n_layers = self.stream.n_layers();
         let head = Head::new(model)?;
         let last = self.stream.vector(position, n_layers, Part::Residual);
-        let directions = self.ids.iter().map(|id| head.direction(*id, last));
+        let directions = ids.iter().map(|id| head.direction(*id, last));
         let directions: Vec<Direction> = directions.collect::<Result<_, _>>()?;
         let parts: Vec<_> = directions
             .iter()
@@ -215,7 +220,7 @@ impl Reading<'_> {
             } else {
                 vec![Vec::new(); directions.len()]
             };
-            let tracks = self.ids.iter().zip(&parts).zip(heads);
+            let tracks = ids.iter().zip(&parts).zip(heads);
             let tracks = tracks.map(|((id, (_, layers)), head_logits)| {
                 let at = layer.checked_sub(1).and_then(|l| layers.get(l));
                 let (attn_logit, ffn_logit) = at.copied().unwrap_or((0.0, 0.0));
@@ -249,12 +254,13 @@ impl Reading<'_> {
                 tracks,
             });
         }
-        let phases = (0..self.ids.len()).map(|a| {
+        let phases = (0..ids.len()).map(|a| {
             let tracks: Vec<&Track> = waypoints.iter().filter_map(|w| w.tracks.get(a)).collect();
             phase::transition(&tracks)
         });
         Ok(PositionTrace {
             position: position as u32,
+            tracked: ids.iter().map(|id| answer::text(tokenizer, *id)).collect(),
             phases: phases.collect(),
             embedding_logits: parts.iter().map(|p| p.0).collect(),
             constant_logits: directions.iter().map(|d| d.constant).collect(),
@@ -302,7 +308,7 @@ struct Lens {
     kl_to_final: f64,
 }
 
-/// The tokens followed: of every word the form that the model finds likelier, without words what it says at the end.
+/// The tokens followed: of every word the form that the model finds likelier.
 fn answers(
     forward: &mut dyn Forward,
     tokenizer: &Tokenizer,
@@ -311,19 +317,6 @@ fn answers(
     logits: &[f32],
     notes: &mut Vec<String>,
 ) -> Result<Vec<Answer>, TraceError> {
-    let end = Distribution::new(logits);
-    if statement.answers.is_empty() {
-        let said = end.top(1).into_iter().map(|(id, _)| {
-            let token = answer::text(tokenizer, id);
-            Answer {
-                word: token.text.clone(),
-                pieces: vec![token.clone()],
-                token,
-                word_prob: None,
-            }
-        });
-        return Ok(said.collect());
-    }
     let mut all = Vec::with_capacity(statement.answers.len());
     for word in &statement.answers {
         let forms = answer::continuations(tokenizer, &statement.prompt, word)?;

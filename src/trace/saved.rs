@@ -97,6 +97,7 @@ impl Saved {
         };
         PositionTrace {
             position,
+            tracked: Vec::new(),
             waypoints: (0..=self.store.n_layers()).map(waypoint).collect(),
             phases: Vec::new(),
             embedding_logits: Vec::new(),
