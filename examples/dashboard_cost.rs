@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         bandwidth: Vec::new(),
         peaks: Vec::new(),
         sync_mode: SyncMode::Deferred,
+        beside: None,
     };
     println!(
         "{}, {} threads, {window:?} a side",

@@ -92,6 +92,7 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
         sync_mode: cbtop::engine::SyncMode::Deferred,
         peaks: cbtop::profiler::probe::peaks(&bandwidth, kernels, threads),
         bandwidth,
+        beside: None,
     };
     let mut session = Session::new(loaded, options)?;
     let mut tokens = 0;

@@ -195,6 +195,7 @@ fn run(path: std::path::PathBuf, threads: usize, tokens: u64) -> Snapshot {
         pace: None,
         clock: Clock::calibrated(),
         sync_mode: SyncMode::Deferred,
+        beside: None,
         bandwidth: Vec::new(),
         peaks: Vec::new(),
     };

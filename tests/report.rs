@@ -337,6 +337,7 @@ fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
         pace: None,
         clock,
         sync_mode: SyncMode::Deferred,
+        beside: None,
         peaks: Vec::new(),
         bandwidth: vec![Bandwidth {
             threads: 1,

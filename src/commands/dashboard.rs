@@ -132,6 +132,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         sync_mode: args.sync_mode,
         peaks,
         bandwidth,
+        beside: None,
     })
 }
 

@@ -30,6 +30,7 @@ pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             pace: None,
             clock: Clock::calibrated(),
             bandwidth: Vec::new(),
+            beside: None,
             peaks: Vec::new(),
             sync_mode: SyncMode::Deferred,
         },

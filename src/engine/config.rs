@@ -299,7 +299,7 @@ impl Config {
 }
 
 /// The engine's configuration as it is now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct EngineInfo {
     /// `cpu` for now.
     pub backend: String,

@@ -15,6 +15,21 @@ impl<O: Observer> Engine<O> {
         self.exec.set_capture(&model, capture, chunk)
     }
 
+    /// What steps leave behind.
+    pub fn capture(&self) -> Option<Capture> {
+        self.exec.capture()
+    }
+
+    /// What the last step has left, as far as it is still held: all of it where only the last token is captured.
+    pub fn captured(&mut self, sink: &mut dyn FnMut(Captured<'_>)) {
+        let n_layers = self.model.hparams.n_layers;
+        let held = self.exec.held().unwrap_or(0);
+        let model = Arc::clone(&self.model);
+        for layer in (n_layers + 1).saturating_sub(held)..=n_layers {
+            self.exec.hand_on(&model, layer, &self.input, sink);
+        }
+    }
+
     /// What the steps from now on change in the stream; the cache keeps what was computed before.
     pub fn set_edits(&mut self, edits: Option<Arc<Edits>>) {
         self.exec.set_edits(edits);

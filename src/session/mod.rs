@@ -14,6 +14,8 @@ mod prompt;
 mod publish;
 mod run;
 pub mod snapshot;
+pub mod still;
+pub mod tracing;
 
 pub use load::{DEMO_NAME, LoadError, Loaded, Source};
 pub use prompt::encode_prompt;
@@ -79,11 +81,16 @@ fn drive(
     let mut published = Instant::now();
     let mut next_token = Instant::now();
     loop {
-        let order = if session.is_idle() {
+        let order = if session.is_idle() && !session.is_tracing() {
             commands.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
             // Pacing waits here, so that a command is obeyed at once.
-            commands.recv_timeout(next_token.saturating_duration_since(Instant::now()))
+            let due = if session.is_tracing() {
+                Instant::now()
+            } else {
+                next_token
+            };
+            commands.recv_timeout(due.saturating_duration_since(Instant::now()))
         };
         let obeyed = match order {
             Ok(command) => {
@@ -99,11 +106,16 @@ fn drive(
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        if !obeyed {
+        if !obeyed && session.is_tracing() {
+            session.tick();
+        } else if !obeyed {
             session.tick();
             next_token = session.next_due(next_token);
         }
-        if obeyed || session.is_idle() || published.elapsed() >= PUBLISH_EVERY {
+        if obeyed
+            || (session.is_idle() && !session.is_tracing())
+            || published.elapsed() >= PUBLISH_EVERY
+        {
             let began = Instant::now();
             let snapshot = Arc::new(session.snapshot());
             if !publish(snapshot) {

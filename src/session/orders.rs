@@ -30,9 +30,9 @@ impl Session {
             Command::ResetStats => self.reset_statistics(),
             Command::Apply(id) => self.apply(&id),
             Command::Undo => self.undo(),
-            Command::Trace(_) | Command::FollowTrace(_) | Command::KeepTrace => {
-                self.complain("nothing can be traced yet");
-            }
+            Command::Trace(source) => self.trace(&source),
+            Command::FollowTrace(on) => self.follow(on),
+            Command::KeepTrace => self.keep_trace(),
             Command::Scrub(_) => {
                 self.complain("this session runs: only a recording can be scrubbed")
             }

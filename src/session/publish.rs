@@ -148,7 +148,7 @@ impl Session {
             recommendations: Vec::new(),
             message: self.message.clone(),
             playback: None,
-            trace: None,
+            trace: self.tracing.frame(),
             bricks,
         };
         let began = Instant::now();

@@ -7,6 +7,7 @@ use super::load::Loaded;
 use super::profile::Profile;
 use super::prompt::{check_fits, encode_prompt};
 use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
+use super::tracing::Tracing;
 use crate::engine::sampler::{Sampler, SamplerConfig};
 use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
 use crate::model::Model;
@@ -27,7 +28,7 @@ const TOKEN_LIMIT: &str = "token limit";
 const CONTEXT_FULL: &str = "context full";
 
 /// What a session is to do.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Knobs of the engine.
     pub config: Config,
@@ -53,6 +54,8 @@ pub struct Options {
     pub bandwidth: Vec<Bandwidth>,
     /// Peaks of the machine, as far as they were probed.
     pub peaks: Vec<Peak>,
+    /// Another model, whose traces are put beside those of this one.
+    pub beside: Option<Loaded>,
 }
 
 /// Why a session cannot start or go on.
@@ -150,6 +153,7 @@ pub struct Session {
     pub(super) gate: Gate,
     pub(super) message: Option<Message>,
     pub(super) seq: u64,
+    pub(super) tracing: Tracing,
 }
 
 impl Session {
@@ -192,6 +196,7 @@ impl Session {
             gate: Gate::Running,
             message: None,
             seq: 0,
+            tracing: Tracing::new(loaded.clone(), options.beside.clone()),
             engine,
             loaded,
             options,
@@ -247,6 +252,10 @@ impl Session {
     }
 
     fn try_tick(&mut self) -> Result<String, EngineError> {
+        if self.is_tracing() {
+            self.trace_piece();
+            return Ok(String::new());
+        }
         if self.is_idle() {
             return Ok(String::new());
         }
@@ -356,6 +365,7 @@ impl Session {
             self.phase = Phase::Prefill { done: end };
             return Ok(String::new());
         };
+        self.follow_step();
         // The step's time includes sampling.
         self.rates.first_token(0.0);
         if self.options.max_tokens == Some(0) {
@@ -380,6 +390,7 @@ impl Session {
         }
         self.faults.step();
         self.decoded += 1;
+        self.follow_step();
         let text = self.accept(choice, us);
         if !sampled {
             self.follow_measurement(us);
@@ -552,6 +563,11 @@ impl Session {
         matches!(self.phase, Phase::Failed { .. })
     }
 
+    /// Ids generated in this run.
+    pub(super) fn history(&self) -> &[u32] {
+        &self.history
+    }
+
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.message = Some(Message {
             is_error: false,
@@ -583,6 +599,8 @@ impl Session {
         if !cached.is_empty() {
             engine.prefill(&cached)?;
         }
+        engine.set_capture(self.engine.capture())?;
+        engine.set_edits(self.engine.edits().cloned());
         self.kernels = Arc::new(super::publish::kernels(&engine));
         self.engine = engine;
         if !self.peaks.is_empty() && !self.options.clock.is_modelled() {

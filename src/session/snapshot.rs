@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 
 /// One moment of a session.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// Increases by one with every snapshot of a session.
     pub seq: u64,
@@ -104,7 +104,7 @@ pub struct Snapshot {
 pub const MAX_TOKENS_SHOWN: usize = 4096;
 
 /// What the session is doing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum RunState {
     /// Reading the prompt; `done` of `total` tokens.
@@ -117,6 +117,7 @@ pub enum RunState {
     /// Generating.
     Decode,
     /// Paused by the user between two tokens.
+    #[default]
     Paused,
     /// Paused by the user inside a token: layers `0..next_layer` have run.
     PausedAtLayer {

@@ -65,6 +65,7 @@ pub fn options(prompt: &str) -> Options {
         bandwidth: Vec::new(),
         peaks: Vec::new(),
         sync_mode: SyncMode::Deferred,
+        beside: None,
     }
 }
 

@@ -148,6 +148,11 @@ impl Executor {
         Ok(())
     }
 
+    /// What is captured.
+    pub fn capture(&self) -> Option<Capture> {
+        self.tap.as_ref().map(|t| t.capture)
+    }
+
     /// See [`crate::engine::Engine::set_edits`].
     pub fn set_edits(&mut self, edits: Option<Arc<Edits>>) {
         self.edits = edits.filter(|e| !e.is_empty());
