@@ -12,3 +12,5 @@ mod states;
 mod support;
 #[path = "session/thread.rs"]
 mod thread;
+#[path = "session/tracing.rs"]
+mod tracing;
