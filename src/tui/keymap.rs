@@ -437,21 +437,21 @@ impl Default for Keymap {
             bind(
                 A::TraceLine,
                 &[ch(':')],
-                Some("statement"),
+                Some("line"),
                 G::Trace,
                 "type a statement: TRACE, PATCH, ...",
             ),
             bind(
                 A::TracePrompt,
                 &[ch('P')],
-                Some("trace prompt"),
+                Some("trace"),
                 G::Trace,
                 "trace the prompt of the run",
             ),
             bind(
                 A::JumpPhase,
                 &[ch('J')],
-                Some("decided"),
+                Some("jump"),
                 G::Trace,
                 "to the layer that decided the answer",
             ),
@@ -472,7 +472,7 @@ impl Default for Keymap {
             bind(
                 A::KeepTrace,
                 &[ch('K')],
-                Some("compare"),
+                Some("beside"),
                 G::Trace,
                 "keep the trace beside the next, or drop",
             ),

@@ -1,6 +1,6 @@
 //! Two traces side by side: the one shown is A, the one kept is B, and A-B is what A's parts add more than B's.
 
-use super::reading::{Reading, plain, prob, quoted, rank, signed, standing, tail, verdict};
+use super::reading::{Reading, part, plain, prob, quoted, rank, signed, standing, tail, verdict};
 use super::table::{layer_cell, top};
 use crate::model::brick::Category;
 use crate::trace::figures::Track;
@@ -52,27 +52,39 @@ fn one(
 ) -> Line<'static> {
     let theme = &app.theme;
     let g = &theme.glyphs;
-    let prompt = sanitise(&r.view.prompt, g.ascii);
-    let prompt = tail(&prompt, (columns / 3).max(12), g.ellipsis);
-    let plain = |rank, text: String| Part::new(rank, vec![Span::raw(text)]);
+    let raw = |rank, text: String| Part::new(rank, vec![Span::raw(text)]);
+    let short = r
+        .decided()
+        .zip(r.phase())
+        .map_or("not decided".into(), |(layer, phase)| {
+            format!("layer {layer}, {}", part(phase.decided_by))
+        });
+    let standing = standing(app, r);
+    // Where it was decided is worth more than the start of the prompt.
+    let taken = standing.chars().count() + short.chars().count() + 10;
+    let room = columns.saturating_sub(taken).max(columns / 4);
+    let prompt = tail(&sanitise(&r.view.prompt, g.ascii), room, g.ellipsis);
     let mut parts = vec![
-        Part::new(
-            1,
-            vec![
-                Span::styled(format!("{name} "), theme.accent),
-                Span::styled(format!("\"{prompt}\""), theme.prompt),
-            ],
-        ),
-        Part::new(0, vec![Span::styled(standing(app, r), theme.strong)]),
+        Part::new(1, vec![Span::styled(format!("\"{prompt}\""), theme.prompt)]),
+        Part::new(0, vec![Span::styled(standing, theme.strong)]),
     ];
     if model {
-        let name = sanitise(&r.view.model, g.ascii);
-        parts.insert(1, plain(3, tail(&name, 24, g.ellipsis)));
+        let model = sanitise(&r.view.model, g.ascii);
+        parts.insert(0, raw(3, tail(&model, 24, g.ellipsis)));
     }
-    let parts_of_verdict = verdict(app, r).into_iter().zip(2u8..);
-    parts.extend(parts_of_verdict.map(|(text, rank)| plain(rank, text)));
+    let mut verdict = verdict(app, r);
+    if columns < 110
+        && let Some(first) = verdict.first_mut()
+    {
+        *first = short;
+    }
+    let verdict = verdict.into_iter().zip(2u8..);
+    parts.extend(verdict.map(|(text, rank)| raw(rank, text)));
     let gap = Span::styled(format!(" {} ", g.dot), theme.dim);
-    chrome::join(parts, &gap, columns)
+    let mut line = chrome::join(parts, &gap, columns.saturating_sub(2));
+    let name = Span::styled(format!("{name} "), theme.accent);
+    line.spans.insert(0, name);
+    line
 }
 
 /// Where two traces part: the first layer with another top-1, and the part that differs most.
@@ -192,8 +204,13 @@ fn row(app: &App, a: Reading<'_>, b: Reading<'_>, layer: u32, at_cursor: bool) -
         (Some(x), Some(y)) => signed(x - y),
         _ => "-".into(),
     };
-    let decided = a.decided() == Some(layer) || b.decided() == Some(layer);
-    let mut cells = vec![(layer_cell(app, layer, at_cursor, decided), theme.strong)];
+    let mark = match (a.decided() == Some(layer), b.decided() == Some(layer)) {
+        (true, true) => "*",
+        (true, false) => "A",
+        (false, true) => "B",
+        (false, false) => "",
+    };
+    let mut cells = vec![(layer_cell(app, layer, at_cursor, mark), theme.strong)];
     cells.extend(of(a));
     cells.extend(of(b));
     cells.extend([

@@ -76,14 +76,18 @@ fn grid(app: &App, map: &PatchMap, inner: Rect) -> Grid {
     let below = match inner.height {
         0..5 => 0,
         5..9 => 1,
-        _ => 2,
+        // The legend, and a line of what the last statement said.
+        _ => 2 + u16::from(!super::said(app).is_empty()),
     };
     let x = inner.x + LAYER.min(inner.width);
     let cells = Rect::new(
         x,
         inner.y + above.min(inner.height),
         inner.right() - x,
-        inner.height.saturating_sub(above + below),
+        inner
+            .height
+            .saturating_sub(above + below)
+            .min(u16::try_from(map.layers.len()).unwrap_or(u16::MAX)),
     );
     let count = map.tokens.len().max(1);
     let each = usize::from(cells.width) / count;
@@ -152,7 +156,7 @@ pub(super) fn render(app: &App, map: &PatchMap, inner: Rect, buf: &mut Buffer) {
     let shown = map.layers.iter().enumerate().skip(grid.top).take(grid.rows);
     for (line, (row, layer)) in shown.enumerate() {
         let y = grid.cells.y + line as u16;
-        let label = super::table::layer_cell(app, *layer, row == at.0, false);
+        let label = super::table::layer_cell(app, *layer, row == at.0, "");
         let style = if row == at.0 { theme.accent } else { theme.dim };
         let area = Rect::new(inner.x, y, LAYER.min(inner.width), 1);
         chrome::put(&Line::styled(label, style), area, buf);
@@ -170,12 +174,17 @@ pub(super) fn render(app: &App, map: &PatchMap, inner: Rect, buf: &mut Buffer) {
             chrome::put(&Line::styled(text, style), cell, buf);
         }
     }
-    let foot = [
-        detail(app, map, at),
+    let mut foot = vec![
+        detail(app, map, at, inner.width.into()),
         legend(app, map, &grid, max, inner.width),
     ];
+    let clean = |t: &String| fit(&sanitise(t, g.ascii), inner.width.into(), g.ellipsis);
+    let said = super::said(app);
+    let newest = said.iter().skip(said.len().saturating_sub(4));
+    foot.extend(newest.map(|t| Line::styled(clean(t), theme.warn)));
+    foot.extend(map.notes.iter().map(|t| Line::styled(clean(t), theme.dim)));
     for (line, i) in foot.iter().zip(0u16..) {
-        let y = grid.cells.bottom() + i;
+        let y = grid.cells.bottom().saturating_add(i);
         if y < inner.bottom() {
             let area = Rect::new(inner.x, y, inner.width, 1);
             chrome::put(line, area, buf);
@@ -194,11 +203,11 @@ fn head(app: &App, map: &PatchMap, inner: Rect, rows: usize, buf: &mut Buffer) {
         other => other,
     };
     let site = sanitise(site, g.ascii);
-    let said = site.chars().count() + " of \"\" in \"\"".len();
+    let said = site.chars().count() + " from \"\" into \"\"".len();
     let half = usize::from(inner.width).saturating_sub(said) / 2;
     let text = |t: &str| tail(&sanitise(t, g.ascii), half.max(8), g.ellipsis);
     let first = format!(
-        "{site} of \"{}\" in \"{}\"",
+        "{site} from \"{}\" into \"{}\"",
         text(&map.source),
         text(&map.prompt)
     );
@@ -224,6 +233,11 @@ fn tokens(app: &App, map: &PatchMap, grid: &Grid, cursor: usize, buf: &mut Buffe
     for (i, token) in shown.skip(grid.left).take(grid.columns) {
         let text = if grid.width >= 4 {
             let text = sanitise(token.text.trim_start(), g.ascii);
+            let text = if i == cursor {
+                format!("[{}]", fit(&text, columns.saturating_sub(2), g.ellipsis))
+            } else {
+                text
+            };
             chrome::right(&text, columns, g.ellipsis)
         } else {
             format!("{:>columns$}", i % 10_usize.pow(columns as u32))
@@ -235,8 +249,13 @@ fn tokens(app: &App, map: &PatchMap, grid: &Grid, cursor: usize, buf: &mut Buffe
     }
 }
 
-/// The cell under the cursor in words and figures.
-fn detail(app: &App, map: &PatchMap, (row, column): (usize, usize)) -> Line<'static> {
+/// The cell under the cursor in figures and words.
+fn detail(
+    app: &App,
+    map: &PatchMap,
+    (row, column): (usize, usize),
+    columns: usize,
+) -> Line<'static> {
     let theme = &app.theme;
     let name = |t: Option<&_>| t.map_or("nothing".into(), |t| quoted(app, t));
     let layer = map.layers.get(row).map_or("-".into(), u32::to_string);
@@ -246,24 +265,23 @@ fn detail(app: &App, map: &PatchMap, (row, column): (usize, usize)) -> Line<'sta
     let share = v
         .map(|v| v / apart)
         .filter(|s| s.is_finite() && apart.abs() > 1e-6)
-        .map_or(String::new(), |s| {
-            format!(", {}% of the difference", number(s * 100.0, 0))
-        });
+        .map(|s| format!("{}% of the difference", number(s * 100.0, 0)));
     let effect = match v {
-        Some(v) => format!("{} logits{share}", signed(v)),
+        Some(v) => format!("{} logits", signed(v)),
         None => "not computed".into(),
     };
-    Line::from(vec![
-        Span::styled(
-            format!(
-                "layer {layer}, position {column} {} from {}: ",
-                name(map.tokens.get(column)),
-                name(source)
-            ),
-            Style::new(),
+    let text = |rank, text: String| Part::new(rank, vec![Span::raw(text)]);
+    let mut parts = vec![
+        Part::new(0, vec![Span::styled(effect, theme.strong)]),
+        text(1, format!("layer {layer}, position {column}")),
+        text(
+            2,
+            format!("{} from {}", name(map.tokens.get(column)), name(source)),
         ),
-        Span::styled(effect, theme.strong),
-    ])
+    ];
+    parts.extend(share.map(|share| text(3, share)));
+    let gap = Span::styled(format!(" {} ", theme.glyphs.dot), theme.dim);
+    chrome::join(parts, &gap, columns)
 }
 
 /// What signs, digits and hues mean.

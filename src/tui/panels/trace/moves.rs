@@ -1,7 +1,7 @@
 //! Keys and mouse of the trace pane.
 
 use super::reading::{Reading, frame, shows_map};
-use super::{chart, compare, current_plan, map, strip, table};
+use super::{chart, compare, map, plan, strip, table};
 use crate::session::snapshot::Command;
 use crate::tui::keymap::Action;
 use crate::tui::panels::chrome;
@@ -57,7 +57,7 @@ pub fn move_position(app: &mut App, by: i64) {
 
 /// The wheel over the pane: over the tokens it moves sideways, elsewhere a layer at a time.
 pub fn wheel(app: &mut App, area: Rect, at: Position, by: i64) {
-    let plan = current_plan(app, chrome::inner(area));
+    let plan = plan::current(app, chrome::inner(area));
     if !shows_map(app) && plan.strip.contains(at) {
         move_position(app, by.signum());
     } else {
@@ -71,7 +71,7 @@ pub fn click(app: &mut App, area: Rect, at: Position) {
     if shows_map(app) {
         return map::click(app, inner, at);
     }
-    let plan = current_plan(app, inner);
+    let plan = plan::current(app, inner);
     let Some(r) = Reading::shown(app) else {
         return;
     };

@@ -222,7 +222,7 @@ pub(super) fn verdict(app: &App, r: Reading<'_>) -> Vec<String> {
     let Some(phase) = r.phase() else {
         return vec![match (r.ways().is_empty(), r.has_lens()) {
             (true, _) => "nothing is known of this position".into(),
-            (_, false) => "norms only: without its model the stream cannot be read".into(),
+            (_, false) => "norms only: no model to read them".into(),
             _ => "where it is decided is not known".into(),
         }];
     };
@@ -257,7 +257,7 @@ pub(super) fn verdict(app: &App, r: Reading<'_>) -> Vec<String> {
 
 /// The answer's rank and probability at the end of the layers.
 pub(super) fn standing(app: &App, r: Reading<'_>) -> String {
-    let name = r.token().map_or("no answer".into(), |t| quoted(app, t));
+    let name = r.token().map_or(String::new(), |t| quoted(app, t));
     match r.end() {
         Some(t) => format!("{name} rank {}, P {}", rank(t.rank), prob(t.prob)),
         None => name,

@@ -13,12 +13,17 @@ use ratatui::text::{Line, Span};
 /// Columns of a probability and of a head's logits, the gap before them included.
 const FIGURE: usize = 7;
 
+/// With fewer rows the heads are no list but a line elsewhere.
+pub(super) const HEADS_FROM: u16 = 8;
+
 /// Draws the most probable tokens at the cursor and, below, the heads.
 pub(super) fn render(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
     let Some(way) = r.ways().get(r.cursor(app.views.trace.layer)) else {
         return;
     };
-    let heads = r.track(way).filter(|t| !t.head_logits.is_empty());
+    let heads = r
+        .track(way)
+        .filter(|t| !t.head_logits.is_empty() && area.height >= HEADS_FROM);
     let rows = match heads {
         // The title counts too.
         Some(_) => (way.top.len() as u16 + 1).min(area.height.div_ceil(2)),
@@ -70,10 +75,8 @@ fn heads_of(app: &App, track: &Track, layer: u32, area: Rect, buf: &mut Buffer) 
     let theme = &app.theme;
     let ellipsis = theme.glyphs.ellipsis;
     let columns = usize::from(area.width);
-    let mut heads: Vec<(usize, f64)> = track.head_logits.iter().copied().enumerate().collect();
-    let largest = |v: f64| if v.is_finite() { v.abs() } else { 0.0 };
-    heads.sort_by(|a, b| largest(b.1).total_cmp(&largest(a.1)).then(a.0.cmp(&b.0)));
-    let max = heads.first().map_or(0.0, |h| largest(h.1));
+    let heads = by_size(track);
+    let max = heads.first().map_or(0.0, |h| size(h.1));
     let rest = track.attn_logit - track.head_logits.iter().sum::<f64>();
     let long = format!("heads of layer {layer}, logits; the bias {}", signed(rest));
     let short = format!("heads of layer {layer}, logits");
@@ -104,25 +107,93 @@ pub(super) fn detail(app: &App, r: Reading<'_>, columns: usize) -> Line<'static>
         return Line::default();
     };
     let text = |rank, text: String| Part::new(rank, vec![Span::raw(text)]);
-    let mut parts = vec![
-        Part::new(
-            0,
-            vec![Span::styled(format!("layer {}", way.layer), theme.strong)],
+    let mut parts = vec![Part::new(
+        0,
+        vec![Span::styled(format!("layer {}", way.layer), theme.strong)],
+    )];
+    parts.push(text(
+        1,
+        format!(
+            "norms: res {}, attn {}, ffn {}",
+            plain(way.residual_norm),
+            plain(way.attn_norm),
+            plain(way.ffn_norm)
         ),
-        text(1, format!("|res| {}", plain(way.residual_norm))),
-        text(2, format!("|attn| {}", plain(way.attn_norm))),
-        text(2, format!("|ffn| {}", plain(way.ffn_norm))),
-    ];
-    if let Some(nats) = way.entropy {
-        parts.push(text(3, format!("entropy {} nats", plain(nats))));
-    }
-    if let Some(nats) = way.kl_to_final {
-        parts.push(text(4, format!("KL to the end {} nats", plain(nats))));
+    ));
+    let nats: Vec<String> = [("entropy", way.entropy), ("KL", way.kl_to_final)]
+        .into_iter()
+        .filter_map(|(name, v)| Some(format!("{name} {}", plain(v?))))
+        .collect();
+    if !nats.is_empty() {
+        parts.push(text(2, format!("nats: {}", nats.join(", "))));
     }
     if let Some(t) = r.track(way) {
-        parts.push(text(5, format!("P {}", prob(t.prob))));
-        parts.push(text(5, format!("logit {}", plain(t.logit))));
+        parts.push(text(3, format!("logit {}", plain(t.logit))));
     }
-    let gap = Span::styled(format!(" {} ", theme.glyphs.dot), theme.dim);
-    chrome::join(parts, &gap, columns)
+    chrome::join(parts, &gap(app), columns)
+}
+
+fn gap(app: &App) -> Span<'static> {
+    Span::styled(format!(" {} ", app.theme.glyphs.dot), app.theme.dim)
+}
+
+/// As many of `items` as fit behind `label`; nothing without any.
+fn row_of(
+    app: &App,
+    label: String,
+    items: Vec<Span<'static>>,
+    columns: usize,
+) -> Option<Line<'static>> {
+    if items.is_empty() {
+        return None;
+    }
+    let mut used = label.chars().count();
+    let mut spans = vec![Span::styled(label, app.theme.dim)];
+    for item in items {
+        let width = item.width() + 2;
+        if used + width > columns {
+            break;
+        }
+        used += width;
+        spans.push(Span::raw("  "));
+        spans.push(item);
+    }
+    Some(Line::from(spans))
+}
+
+/// The most probable tokens at the cursor in one line.
+pub(super) fn tokens_line(app: &App, r: Reading<'_>, columns: usize) -> Option<Line<'static>> {
+    let way = r.ways().get(r.cursor(app.views.trace.layer))?;
+    let items = way.top.iter().take(columns).map(|c| {
+        let answer = r.token() == Some(&c.token);
+        let style = if answer {
+            app.theme.good
+        } else {
+            app.theme.strong
+        };
+        Span::styled(format!("{} {}", quoted(app, &c.token), prob(c.prob)), style)
+    });
+    row_of(app, "says".into(), items.collect(), columns)
+}
+
+/// The heads that add or take most in one line.
+pub(super) fn heads_line(app: &App, r: Reading<'_>, columns: usize) -> Option<Line<'static>> {
+    let way = r.ways().get(r.cursor(app.views.trace.layer))?;
+    let style = app.theme.category(Category::Attention);
+    let items = by_size(r.track(way)?)
+        .into_iter()
+        .take(columns)
+        .map(|(head, v)| Span::styled(format!("{head}: {}", signed(v)), style));
+    row_of(app, "heads, logits".into(), items.collect(), columns)
+}
+
+/// Heads with what they add, the largest first.
+fn by_size(track: &Track) -> Vec<(usize, f64)> {
+    let mut heads: Vec<(usize, f64)> = track.head_logits.iter().copied().enumerate().collect();
+    heads.sort_by(|a, b| size(b.1).total_cmp(&size(a.1)).then(a.0.cmp(&b.0)));
+    heads
+}
+
+fn size(v: f64) -> f64 {
+    if v.is_finite() { v.abs() } else { 0.0 }
 }

@@ -39,15 +39,21 @@ fn label(app: &App, r: Reading<'_>, columns: usize) -> String {
     let at = r.at.map_or(0, |p| p.position);
     let last = r.view.tokens.len().saturating_sub(1);
     let long = format!(
-        "position {at} of 0{}{last}, traced: {} ",
+        "position {at} of 0{}{last}, traced: {} {}",
         app.theme.glyphs.to,
-        traced(r.view)
+        traced(r.view),
+        separator(app)
     );
     if columns >= 60 {
         long
     } else {
-        format!("position {at} ")
+        format!("position {at} {}", separator(app))
     }
+}
+
+/// What stands between tokens, so that their spaces show.
+fn separator(app: &App) -> &'static str {
+    if app.theme.glyphs.ascii { "|" } else { "│" }
 }
 
 /// The tokens in `area` behind `label`, scrolled so that the one under the cursor is among them.
@@ -100,7 +106,6 @@ pub(super) fn render(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let label = label(app, r, area.width.into());
     chrome::put(&Line::styled(label.clone(), theme.dim), area, buf);
-    let separator = if theme.glyphs.ascii { "|" } else { "│" };
     let cursor = r.at.map_or(0, |p| p.position as usize);
     let is_traced = |i: usize| {
         let key = |p: &PositionTrace| p.position as usize;
@@ -114,7 +119,7 @@ pub(super) fn render(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
         };
         let spans = vec![
             Span::styled(token.text, style),
-            Span::styled(separator, theme.dim),
+            Span::styled(separator(app), theme.dim),
         ];
         let line = Rect::new(token.x, area.y, area.right().saturating_sub(token.x), 1);
         chrome::put(&Line::from(spans), line, buf);

@@ -60,14 +60,14 @@ pub(super) fn top(cursor: usize, rows: usize, total: usize) -> usize {
         .min(total.saturating_sub(rows))
 }
 
-/// The number of a layer with the cursor before and the mark of the deciding layer behind.
-pub(super) fn layer_cell(app: &App, layer: u32, at_cursor: bool, decided: bool) -> String {
+/// The number of a layer with the cursor before and a mark of the deciding layer behind.
+pub(super) fn layer_cell(app: &App, layer: u32, at_cursor: bool, mark: &str) -> String {
     let pointer = if at_cursor {
         app.theme.glyphs.pointer
     } else {
         " "
     };
-    format!("{pointer}{layer:>3}{}", if decided { "*" } else { " " })
+    format!("{pointer}{layer:>3}{mark:<1}")
 }
 
 /// Columns with a lens, those of the bars as wide as `bar`.
@@ -91,8 +91,8 @@ fn with_lens(max: f64, bar: usize, app: &App) -> Vec<Column> {
         Column::number("|res|", 6, 6),
         Column::number("|attn|", 6, 7),
         Column::number("|ffn|", 6, 8),
-        Column::number("nats H", 6, 9),
-        Column::number("nats KL", 7, 10),
+        Column::number("H nats", 6, 9),
+        Column::number("KL nats", 7, 10),
     ]
 }
 
@@ -149,7 +149,8 @@ pub(super) fn render(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
     let shown = ways.iter().enumerate().skip(top).take(rows);
     let cells = shown.clone().map(|(i, way)| {
         let decided = r.decided() == Some(way.layer);
-        let layer = layer_cell(app, way.layer, i == cursor, decided);
+        let mark = if decided { "*" } else { "" };
+        let layer = layer_cell(app, way.layer, i == cursor, mark);
         if lens {
             lens_row(app, r, way, layer, (max, bar))
         } else {
