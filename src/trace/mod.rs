@@ -12,6 +12,7 @@
 //! - [`patch`]: activation patching over layers and positions
 //! - [`changes`]: from the edits of a statement to what the engine changes
 //! - [`saved`]: traces in files
+//! - [`tiers`]: what a context store keeps, in bytes and accuracy
 //! - [`tracer`]: statements of the language, run
 //! - [`figures`]: traces as plain data
 //! - [`vector`]: norms and cosines
@@ -32,6 +33,7 @@ pub mod readout;
 pub mod saved;
 pub mod store;
 pub mod stream;
+pub mod tiers;
 pub mod tracer;
 pub mod vector;
 
