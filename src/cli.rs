@@ -329,6 +329,9 @@ pub struct OverheadArgs {
     /// Tokens decoded in each mode of a round.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
     pub tokens: usize,
+    /// Measure what capturing the residual stream costs instead, and whether stores grow in memory.
+    #[arg(long)]
+    pub trace: bool,
     /// What to print.
     #[arg(short = 'o', long = "output", value_enum, default_value_t = OverheadFormat::Md)]
     pub format: OverheadFormat,

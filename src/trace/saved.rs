@@ -176,15 +176,26 @@ impl Saving {
         self.failed = done.err();
     }
 
-    /// Ends the file with the figures of the trace.
+    /// Every vector has come: the chains are whole, in the file that has no name yet.
     ///
     /// # Errors
-    /// The first write that failed; the target is then as it was.
-    pub fn finish(mut self, statement: &str, view: &TraceView) -> Result<(), TraceError> {
+    /// The first write that failed, a vector that did not come.
+    pub fn complete(&mut self) -> Result<(), TraceError> {
         if let Some(e) = self.failed.take() {
             return Err(e.into());
         }
-        self.writer.end_chunk()?;
+        Ok(self.writer.end_chunk()?)
+    }
+
+    /// Ends a file whose chains are [complete](Self::complete), with the figures of the trace and the statement that made
+    /// it, if there are any.
+    ///
+    /// # Errors
+    /// A write that failed; the target is then as it was.
+    pub fn finish(self, figures: Option<(&str, &TraceView)>) -> Result<(), TraceError> {
+        let Some((statement, view)) = figures else {
+            return Ok(self.writer.finish(None)?);
+        };
         let provenance = Provenance {
             generator: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into(),
             statement: statement.into(),
@@ -192,7 +203,6 @@ impl Saving {
         };
         let json = serde_json::to_vec(&provenance)
             .map_err(|e| TraceError::Statement(format!("the figures cannot be written: {e}")))?;
-        self.writer.finish(Some(&json))?;
-        Ok(())
+        Ok(self.writer.finish(Some(&json))?)
     }
 }

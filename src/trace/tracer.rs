@@ -141,8 +141,9 @@ impl Tracer {
         match work {
             Work::Trace(job, saving) => {
                 let (mut view, _) = job.finish();
-                if let Some((saving, path, statement)) = saving {
-                    saving.finish(&statement, &view)?;
+                if let Some((mut saving, path, statement)) = saving {
+                    saving.complete()?;
+                    saving.finish(Some((&statement, &view)))?;
                     view.notes.push(format!("saved to {path}"));
                 }
                 Ok(Outcome::Trace(Box::new(view)))

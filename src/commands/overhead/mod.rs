@@ -1,5 +1,7 @@
 //! `cbtop overhead`: what profiling costs, measured on the real engine against the same engine unwatched, in one run.
 
+mod trace;
+
 use super::{printable, setup};
 use crate::cli::{OverheadArgs, OverheadFormat};
 use anyhow::bail;
@@ -51,6 +53,9 @@ struct Costs {
 pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     if args.rounds < FEWEST_ROUNDS || args.tokens == 0 {
         bail!("give at least {FEWEST_ROUNDS} rounds (-r) of at least one token (-n)");
+    }
+    if args.trace {
+        return trace::run(args, out);
     }
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let (mut config, _) = setup::config(&args.engine, &loaded)?;
