@@ -95,7 +95,7 @@ impl ContextWriter {
             total_tokens: 0,
             end: 0,
         };
-        let writer = Self::over(Target::create(path)?, fields, template.cloned(), progress);
+        let mut writer = Self::over(Target::create(path)?, fields, template.cloned(), progress);
         writer.target.set_len(layout.data)?;
         writer.target.write_at(&writer.list, HEAD)?;
         if let Some(bytes) = template_bytes {
@@ -119,7 +119,7 @@ impl ContextWriter {
         let cut = store.dropped_bytes() > 0 || store.missing_boundaries() > 0;
         let template = store.template();
         drop(store);
-        let writer = Self::over(target, fields, template, progress);
+        let mut writer = Self::over(target, fields, template, progress);
         if cut {
             writer.write_head(progress)?;
             writer.target.sync()?;
@@ -240,13 +240,11 @@ impl ContextWriter {
         Ok(())
     }
 
-    fn write_head(&self, progress: Progress) -> Result<(), StoreError> {
-        let fields = Fields {
-            n_boundaries: progress.count,
-            total_tokens: progress.total_tokens,
-            ..self.fields.clone()
-        };
-        self.target.write_at(&fields.write(&self.list).0, 0)
+    fn write_head(&mut self, progress: Progress) -> Result<(), StoreError> {
+        self.fields.n_boundaries = progress.count;
+        self.fields.total_tokens = progress.total_tokens;
+        let head = self.fields.write(&self.list);
+        self.target.write_at(&head.0, 0)
     }
 
     fn data_end(&self) -> Result<u64, StoreError> {

@@ -11,7 +11,10 @@ use super::target::steps::watched;
 
 /// A folder for one test, and a path in it.
 pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
+    // In memory where there is such a place: what is tested syncs at every step.
+    let folder = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a folder");
     let path = folder.path().join(name);
     (folder, path)
 }
