@@ -13,6 +13,7 @@
 //! - [`vector`]: norms and cosines
 //! - [`store`]: files of chains, boundary residuals and tiers
 //! - [`lang`]: the TRACE language
+//! - [`overlay`]: facts as rank-one edits, in a file beside the model
 
 pub mod answer;
 pub mod attribution;
@@ -21,6 +22,7 @@ pub mod figures;
 pub mod forward;
 pub mod job;
 pub mod lang;
+pub mod overlay;
 pub mod phase;
 pub mod readout;
 pub mod store;

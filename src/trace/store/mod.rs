@@ -30,6 +30,8 @@ pub use boundary_writer::BoundaryWriter;
 pub use chains::{Kind, TraceStore};
 pub use chains_writer::TraceWriter;
 pub use error::{Problem, StoreError};
+pub(super) use head::open_file;
+pub(super) use target::Target;
 
 /// Bytes of a stored number.
 const F32: u64 = 4;
