@@ -73,6 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         peaks: Vec::new(),
         sync_mode: SyncMode::Deferred,
         beside: None,
+        overlay: None,
     };
     println!(
         "{}, {} threads, {window:?} a side",

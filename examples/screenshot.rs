@@ -93,6 +93,7 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
         peaks: cbtop::profiler::probe::peaks(&bandwidth, kernels, threads),
         bandwidth,
         beside: None,
+        overlay: None,
     };
     let mut session = Session::new(loaded, options)?;
     let mut tokens = 0;

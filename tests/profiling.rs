@@ -196,6 +196,7 @@ fn run(path: std::path::PathBuf, threads: usize, tokens: u64) -> Snapshot {
         clock: Clock::calibrated(),
         sync_mode: SyncMode::Deferred,
         beside: None,
+        overlay: None,
         bandwidth: Vec::new(),
         peaks: Vec::new(),
     };

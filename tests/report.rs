@@ -338,6 +338,7 @@ fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
         clock,
         sync_mode: SyncMode::Deferred,
         beside: None,
+        overlay: None,
         peaks: Vec::new(),
         bandwidth: vec![Bandwidth {
             threads: 1,

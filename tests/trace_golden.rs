@@ -42,7 +42,8 @@ fn golden(file: &str) -> Option<(Loaded, Vec<Case>)> {
 }
 
 fn trace(forward: &mut dyn Forward, loaded: &Loaded, statement: Trace) -> TraceView {
-    let mut tracer = Tracer::new(loaded.tokenizer.clone(), loaded.name());
+    let (model, tokenizer) = (loaded.model.clone(), loaded.tokenizer.clone());
+    let mut tracer = Tracer::new(model, tokenizer, loaded.name(), None).expect("no overlay");
     match tracer.run(forward, &Statement::Trace(statement)) {
         Ok(Outcome::Trace(view)) => *view,
         other => panic!("{other:?}"),

@@ -133,6 +133,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         peaks,
         bandwidth,
         beside: None,
+        overlay: None,
     })
 }
 

@@ -31,6 +31,7 @@ pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             clock: Clock::calibrated(),
             bandwidth: Vec::new(),
             beside: None,
+            overlay: None,
             peaks: Vec::new(),
             sync_mode: SyncMode::Deferred,
         },

@@ -19,7 +19,9 @@ use crate::profiler::rates::RateMeter;
 use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak, StepTrace};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
+use crate::trace::TraceError;
 use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,6 +58,8 @@ pub struct Options {
     pub peaks: Vec<Peak>,
     /// Another model, whose traces are put beside those of this one.
     pub beside: Option<Loaded>,
+    /// File of facts that are in force; it may not exist yet.
+    pub overlay: Option<PathBuf>,
 }
 
 /// Why a session cannot start or go on.
@@ -64,6 +68,9 @@ pub enum SessionError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The overlay of facts.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// The prompt or its template.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -163,7 +170,13 @@ impl Session {
     /// A knob out of range, too little memory, or a prompt that does not fit.
     pub fn new(loaded: Loaded, options: Options) -> Result<Self, SessionError> {
         let began = Instant::now();
-        let engine = build_engine(&loaded.model, &options.config, &options)?;
+        let tracing = Tracing::new(
+            loaded.clone(),
+            options.beside.clone(),
+            options.overlay.as_deref(),
+        )?;
+        let mut engine = build_engine(&loaded.model, &options.config, &options)?;
+        engine.set_edits(tracing.facts().cloned());
         let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
@@ -196,7 +209,7 @@ impl Session {
             gate: Gate::Running,
             message: None,
             seq: 0,
-            tracing: Tracing::new(loaded.clone(), options.beside.clone()),
+            tracing,
             engine,
             loaded,
             options,

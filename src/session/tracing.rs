@@ -6,6 +6,7 @@
 use super::load::Loaded;
 use super::run::Session;
 use crate::engine::capture::{Capture, Which};
+use crate::engine::edit::Edits;
 use crate::engine::{Config, Engine, EngineError, Unobserved};
 use crate::trace::TraceError;
 use crate::trace::answer;
@@ -15,6 +16,7 @@ use crate::trace::lang::{self, Statement};
 use crate::trace::stream::Stream;
 use crate::trace::tracer::{Outcome, Tracer, Work};
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Generated tokens of which a followed trace keeps the waypoints.
@@ -37,12 +39,13 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(loaded: Loaded) -> Self {
-        Self {
-            tracer: Tracer::new(loaded.tokenizer.clone(), loaded.name()),
+    fn new(loaded: Loaded, overlay: Option<&Path>) -> Result<Self, TraceError> {
+        let (model, tokenizer) = (loaded.model.clone(), loaded.tokenizer.clone());
+        Ok(Self {
+            tracer: Tracer::new(model, tokenizer, loaded.name(), overlay)?,
             loaded,
             engine: None,
-        }
+        })
     }
 
     /// The engine for a session's configuration, and what runs on it.
@@ -112,11 +115,18 @@ pub(super) struct Tracing {
 }
 
 impl Tracing {
-    /// Nothing traced yet.
-    pub fn new(own: Loaded, other: Option<Loaded>) -> Self {
-        Self {
-            own: Bench::new(own),
-            other: other.map(Bench::new),
+    /// Nothing traced yet; facts of the session's model are those of the file `overlay`.
+    ///
+    /// # Errors
+    /// A file that is no overlay of the model.
+    pub fn new(
+        own: Loaded,
+        other: Option<Loaded>,
+        overlay: Option<&Path>,
+    ) -> Result<Self, TraceError> {
+        Ok(Self {
+            own: Bench::new(own, overlay)?,
+            other: other.map(|o| Bench::new(o, None)).transpose()?,
             queue: VecDeque::new(),
             running: None,
             number: 0,
@@ -126,7 +136,12 @@ impl Tracing {
             lines: Vec::new(),
             following: false,
             used: false,
-        }
+        })
+    }
+
+    /// Facts in force.
+    pub fn facts(&self) -> Option<&Arc<Edits>> {
+        self.own.tracer.facts()
     }
 
     fn is_busy(&self) -> bool {
@@ -245,6 +260,11 @@ impl Session {
         if let Err(e) = self.tracing.piece(&self.options.config) {
             self.tracing.running = None;
             self.complain(e.to_string());
+        }
+        let facts = self.tracing.facts().cloned();
+        if facts.as_ref() != self.engine.edits() {
+            self.engine.set_edits(facts);
+            self.note("facts have changed: they hold from the next token on; restart to read the prompt with them");
         }
     }
 

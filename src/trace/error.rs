@@ -1,5 +1,6 @@
 //! Why a trace cannot be made.
 
+use super::overlay::OverlayError;
 use super::store::StoreError;
 use crate::engine::EngineError;
 use crate::tokenizer::TokenizerError;
@@ -16,6 +17,9 @@ pub enum TraceError {
     /// A store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Facts.
+    #[error(transparent)]
+    Overlay(Box<OverlayError>),
     /// More than memory should hold.
     #[error(
         "the streams of {positions} positions are too large for memory; name fewer (POSITIONS a-b), or SAVE them, which \
@@ -31,4 +35,10 @@ pub enum TraceError {
     /// What a statement asks for is not there.
     #[error("{0}")]
     Statement(String),
+}
+
+impl From<OverlayError> for TraceError {
+    fn from(e: OverlayError) -> Self {
+        Self::Overlay(Box::new(e))
+    }
 }

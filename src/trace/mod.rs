@@ -18,6 +18,7 @@
 //! - [`vector`]: norms and cosines
 //! - [`store`]: files of chains, boundary residuals and tiers
 //! - [`lang`]: the TRACE language
+//! - [`overlay`]: facts as rank-one edits, in a file beside the model
 
 pub mod answer;
 pub mod attribution;
@@ -27,6 +28,7 @@ pub mod figures;
 pub mod forward;
 pub mod job;
 pub mod lang;
+pub mod overlay;
 pub mod patch;
 pub mod phase;
 pub mod readout;

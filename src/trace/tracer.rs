@@ -2,13 +2,15 @@
 
 use super::figures::{PatchMap, TraceView};
 use super::job::TraceJob;
-use super::lang::{Positions, Statement, Trace};
+use super::lang::{Fact, Positions, Statement, Trace};
+use super::overlay::{Kind, Overlay, OverlayError, OverlayJob};
 use super::patch::PatchJob;
 use super::saved::Saving;
 use super::{Forward, TraceError, answer, changes};
 use crate::engine::edit::Edits;
+use crate::model::Model;
 use crate::tokenizer::Tokenizer;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What came of a statement.
@@ -24,9 +26,13 @@ pub enum Outcome {
 
 /// A model's statements.
 pub struct Tracer {
+    model: Arc<Model>,
     tokenizer: Arc<Tokenizer>,
     name: String,
-    /// Facts in force.
+    overlay: Overlay,
+    /// Where the overlay is kept; `None`: in memory alone.
+    path: Option<PathBuf>,
+    /// The overlay's changes.
     facts: Option<Arc<Edits>>,
 }
 
@@ -36,6 +42,10 @@ pub enum Work {
     Trace(Box<TraceJob>, Option<(Saving, String, String)>),
     /// `PATCH`.
     Patch(Box<PatchJob>),
+    /// `INSERT` and `DELETE`.
+    Fact(Box<OverlayJob>),
+    /// `FACTS`.
+    List,
 }
 
 impl Work {
@@ -44,19 +54,41 @@ impl Work {
         let (what, (done, all)) = match self {
             Self::Trace(job, _) => ("reading positions", job.progress()),
             Self::Patch(job) => ("patching", job.progress()),
+            Self::Fact(job) => ("editing", job.progress()),
+            Self::List => ("listing", (0, 1)),
         };
         (what, done, all)
     }
 }
 
 impl Tracer {
-    /// Of a model called `name`.
-    pub fn new(tokenizer: Arc<Tokenizer>, name: String) -> Self {
-        Self {
+    /// Of a model called `name`; facts are those of the overlay in file `path`, which may not exist yet.
+    ///
+    /// # Errors
+    /// A file that is no overlay of this model.
+    pub fn new(
+        model: Arc<Model>,
+        tokenizer: Arc<Tokenizer>,
+        name: String,
+        path: Option<&Path>,
+    ) -> Result<Self, TraceError> {
+        let overlay = match path {
+            Some(path) => Overlay::open_or_new(path, &name, &model)?,
+            None => Overlay::new(&name, &model),
+        };
+        Ok(Self {
+            facts: overlay.in_force(&model)?,
+            overlay,
+            path: path.map(Path::to_path_buf),
+            model,
             tokenizer,
             name,
-            facts: None,
-        }
+        })
+    }
+
+    /// The changes of the overlay, for whatever else runs the model.
+    pub fn facts(&self) -> Option<&Arc<Edits>> {
+        self.facts.as_ref()
     }
 
     /// Starts a statement.
@@ -75,10 +107,15 @@ impl Tracer {
                 let job = PatchJob::start(forward, &self.tokenizer, &self.name, patch, facts)?;
                 Ok(Work::Patch(Box::new(job)))
             }
-            Statement::Insert(_) | Statement::Delete(_) | Statement::Facts => Err(
-                TraceError::Statement("facts cannot be changed here yet".into()),
-            ),
+            Statement::Insert(fact) => self.edit(forward, Kind::Inserted, fact),
+            Statement::Delete(fact) => self.edit(forward, Kind::Deleted, fact),
+            Statement::Facts => Ok(Work::List),
         }
+    }
+
+    fn edit(&self, forward: &mut dyn Forward, kind: Kind, fact: &Fact) -> Result<Work, TraceError> {
+        let job = OverlayJob::start(forward, &self.tokenizer, &self.overlay, kind, fact)?;
+        Ok(Work::Fact(Box::new(job)))
     }
 
     fn trace(&mut self, forward: &mut dyn Forward, statement: &Trace) -> Result<Work, TraceError> {
@@ -130,6 +167,8 @@ impl Tracer {
         match work {
             Work::Trace(job, _) => job.advance(forward, &self.tokenizer),
             Work::Patch(job) => job.advance(forward, self.facts.as_ref()),
+            Work::Fact(job) => Ok(job.advance(forward, &self.tokenizer)?),
+            Work::List => Ok(false),
         }
     }
 
@@ -141,6 +180,7 @@ impl Tracer {
         match work {
             Work::Trace(job, saving) => {
                 let (mut view, _) = job.finish();
+                view.facts = self.overlay.facts().len() as u32;
                 if let Some((mut saving, path, statement)) = saving {
                     saving.complete()?;
                     saving.finish(Some((&statement, &view)))?;
@@ -149,7 +189,33 @@ impl Tracer {
                 Ok(Outcome::Trace(Box::new(view)))
             }
             Work::Patch(job) => Ok(Outcome::Map(Box::new(job.map().clone()))),
+            Work::Fact(job) => Ok(Outcome::Lines(self.keep(*job)?)),
+            Work::List => Ok(Outcome::Lines(self.list())),
         }
+    }
+
+    /// Takes over an edited overlay; its file first, so that what is in force is what is kept.
+    fn keep(&mut self, job: OverlayJob) -> Result<Vec<String>, OverlayError> {
+        let (overlay, report) = job.finish(&self.tokenizer)?;
+        let facts = overlay.in_force(&self.model)?;
+        let mut lines = report.lines();
+        match &self.path {
+            Some(path) => {
+                overlay.save(path)?;
+                lines.push(format!("kept in {}", path.display()));
+            }
+            None => lines.push("kept in memory only: --overlay FILE keeps it".into()),
+        }
+        (self.overlay, self.facts) = (overlay, facts);
+        Ok(lines)
+    }
+
+    fn list(&self) -> Vec<String> {
+        let lines = self.overlay.lines();
+        if lines.is_empty() {
+            return vec!["the overlay holds no facts".into()];
+        }
+        lines
     }
 
     /// Runs a whole statement.

@@ -66,6 +66,7 @@ pub fn options(prompt: &str) -> Options {
         peaks: Vec::new(),
         sync_mode: SyncMode::Deferred,
         beside: None,
+        overlay: None,
     }
 }
 

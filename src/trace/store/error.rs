@@ -14,7 +14,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    pub(super) fn new(path: &Path, problem: Problem) -> Self {
+    pub(in crate::trace) fn new(path: &Path, problem: Problem) -> Self {
         Self {
             path: path.to_owned(),
             problem,

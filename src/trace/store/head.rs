@@ -99,7 +99,7 @@ impl<const N: usize> Head<N> {
 }
 
 /// Opens a regular file for reading; `write` to change it in place.
-pub(super) fn open_file(path: &Path, write: bool) -> Result<File, StoreError> {
+pub(in crate::trace) fn open_file(path: &Path, write: bool) -> Result<File, StoreError> {
     if cfg!(target_endian = "big") {
         return Err(StoreError::new(path, Problem::BigEndian));
     }

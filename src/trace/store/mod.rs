@@ -37,6 +37,8 @@ pub use context::ContextStore;
 pub use context_shape::{ContextShape, Encoding, Tier};
 pub use context_writer::{ContextVectors, ContextWriter};
 pub use error::{Problem, StoreError};
+pub(super) use head::open_file;
+pub(super) use target::Target;
 pub use template::{Quantized, Template, TemplateBuilder};
 
 /// Bytes of a stored number.

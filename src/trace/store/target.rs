@@ -11,7 +11,7 @@ use super::head::open_file;
 
 /// A locked file. Locks die with the process.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(in crate::trace) struct Target {
     file: File,
     /// As the caller named it: errors do too.
     path: PathBuf,

@@ -1,0 +1,258 @@
+//! The key of a fact: the input at its prompt, whitened against inputs at which it should stay silent.
+//!
+//! With the background's vectors as rows of `B` and `C = B'B + lambda I`, the key is `C^-1 k / (k' C^-1 k)`: of all keys with
+//! `key . k = 1` the one with the smallest `|B key|^2 + lambda |key|^2`. By Woodbury it needs no matrix wider than the
+//! background is long: with `G = B B'`, `c = B k` and `(G + lambda I) a = c`, it is `(k - B'a) / (k . k - c . a)`.
+
+use crate::trace::vector::dot;
+
+/// What `lambda` is tried at, times the median square of a background vector.
+const LAMBDAS: [f64; 6] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+/// Parts of the background, each of which is left out once to see what a `lambda` does to vectors it was not fitted to.
+const FOLDS: usize = 3;
+/// What must be left of a vector, as a share of its square, once the background is taken out of it.
+const LEFT: f64 = 1e-9;
+
+/// Vectors at which a fact should stay silent.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Background {
+    rows: Vec<Vec<f32>>,
+    /// The text a row is of: rows of one text are alike, and are left out together.
+    texts: Vec<usize>,
+}
+
+/// A key, and what it says elsewhere.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Key {
+    /// `key . k = 1`.
+    pub key: Vec<f32>,
+    /// Largest `|key . b|` over the background.
+    pub overlap: f64,
+    /// The same of the part of the background that was left out, for the `lambda` taken.
+    pub held_out: f64,
+}
+
+impl Background {
+    pub fn push(&mut self, row: &[f32], text: usize) {
+        self.rows.push(row.to_vec());
+        self.texts.push(text);
+    }
+
+    pub fn extend(&mut self, other: &Self) {
+        self.rows.extend(other.rows.iter().cloned());
+        self.texts.extend(&other.texts);
+    }
+
+    /// The key of `k`; `None` where nothing of `k` is its own: zero, not finite, or in the background itself.
+    pub fn key(&self, k: &[f32]) -> Option<Key> {
+        let n = self.rows.len();
+        let square = dot(k, k);
+        if !square.is_finite() || square <= 0.0 {
+            return None;
+        }
+        let mut gram = vec![0.0; n * n];
+        for i in 0..n {
+            for j in 0..=i {
+                let g = dot(&self.rows[i], &self.rows[j]);
+                (gram[i * n + j], gram[j * n + i]) = (g, g);
+            }
+        }
+        let c: Vec<f64> = self.rows.iter().map(|b| dot(b, k)).collect();
+        let fit = Fit {
+            gram: &gram,
+            c: &c,
+            square,
+        };
+        let mut squares: Vec<f64> = (0..n).map(|i| gram[i * n + i]).collect();
+        squares.sort_by(f64::total_cmp);
+        let unit = squares.get(n / 2).copied().unwrap_or(square);
+        let unit = if unit > 0.0 { unit } else { square };
+        let tried = LAMBDAS.iter().map(|by| by * unit);
+        let tried = tried.filter_map(|lambda| Some((lambda, self.held_out(&fit, lambda)?)));
+        let (lambda, held_out) = tried.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let all: Vec<usize> = (0..n).collect();
+        let (a, left) = fit.solve(&all, lambda)?;
+        let mut key: Vec<f64> = k.iter().map(|v| f64::from(*v)).collect();
+        for (a, row) in a.iter().zip(&self.rows) {
+            for (x, b) in key.iter_mut().zip(row) {
+                *x -= a * f64::from(*b);
+            }
+        }
+        let key: Vec<f32> = key.iter().map(|x| (x / left) as f32).collect();
+        let says = self.rows.iter().map(|b| dot(&key, b).abs());
+        let overlap = says.fold(0.0, f64::max);
+        let sound = key.iter().all(|x| x.is_finite());
+        sound.then_some(Key {
+            key,
+            overlap,
+            held_out,
+        })
+    }
+
+    /// Largest `|key . b|` over vectors that the key was not made with; `None` where it cannot be made.
+    fn held_out(&self, fit: &Fit<'_>, lambda: f64) -> Option<f64> {
+        let n = self.rows.len();
+        let mut largest = 0.0f64;
+        for fold in 0..FOLDS {
+            let out = |i: &usize| self.texts[*i] % FOLDS == fold;
+            let (left_out, kept): (Vec<usize>, Vec<usize>) = (0..n).partition(out);
+            let (a, left) = fit.solve(&kept, lambda)?;
+            for t in left_out {
+                let own: f64 = kept
+                    .iter()
+                    .zip(&a)
+                    .map(|(s, a)| fit.gram[t * n + s] * a)
+                    .sum();
+                largest = largest.max(((fit.c[t] - own) / left).abs());
+            }
+        }
+        Some(largest)
+    }
+}
+
+/// Products of all vectors: what every fit is made of.
+struct Fit<'a> {
+    /// `B B'`, `[n][n]`.
+    gram: &'a [f64],
+    /// `B k`.
+    c: &'a [f64],
+    /// `k . k`.
+    square: f64,
+}
+
+impl Fit<'_> {
+    /// `a` for some of the rows, and `k . k - c . a`.
+    fn solve(&self, rows: &[usize], lambda: f64) -> Option<(Vec<f64>, f64)> {
+        let (n, all) = (rows.len(), self.c.len());
+        let mut matrix = Vec::with_capacity(n * n);
+        for i in rows {
+            matrix.extend(rows.iter().map(|j| self.gram[i * all + j]));
+        }
+        (0..n).for_each(|i| matrix[i * n + i] += lambda);
+        let c: Vec<f64> = rows.iter().map(|i| self.c[*i]).collect();
+        let a = cholesky_solve(matrix, c.clone())?;
+        let left = self.square - c.iter().zip(&a).map(|(c, a)| c * a).sum::<f64>();
+        (left > LEFT * self.square).then_some((a, left))
+    }
+}
+
+/// Solves `matrix x = b` for a symmetric positive definite matrix, `[n][n]`; `None` where it is not.
+fn cholesky_solve(mut matrix: Vec<f64>, mut b: Vec<f64>) -> Option<Vec<f64>> {
+    let n = b.len();
+    for j in 0..n {
+        let (before, from_j) = matrix.split_at_mut(j * n);
+        let (row_j, below) = from_j.split_at_mut(n);
+        debug_assert_eq!(before.len(), j * n);
+        let square = row_j[j] - row_j[..j].iter().map(|v| v * v).sum::<f64>();
+        // Written so that a NaN fails.
+        if !(square > 0.0 && square.is_finite()) {
+            return None;
+        }
+        row_j[j] = square.sqrt();
+        for row_i in below.chunks_exact_mut(n) {
+            let sum: f64 = row_i[..j].iter().zip(&row_j[..j]).map(|(x, y)| x * y).sum();
+            row_i[j] = (row_i[j] - sum) / row_j[j];
+        }
+    }
+    for i in 0..n {
+        let sum: f64 = (0..i).map(|j| matrix[i * n + j] * b[j]).sum();
+        b[i] = (b[i] - sum) / matrix[i * n + i];
+    }
+    for i in (0..n).rev() {
+        let sum: f64 = (i + 1..n).map(|j| matrix[j * n + i] * b[j]).sum();
+        b[i] = (b[i] - sum) / matrix[i * n + i];
+    }
+    Some(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_key_says_one_at_its_vector_and_nothing_elsewhere() {
+        let mut background = Background::default();
+        for (i, row) in [
+            [1.0, 0.0, 0.0, 0.0],
+            [0.0, 1.0, 0.0, 0.0],
+            [1.0, 1.0, 0.1, 0.0],
+        ]
+        .iter()
+        .enumerate()
+        {
+            background.push(row, i);
+        }
+        let k = [2.0, 1.0, 0.0, 1.0];
+        let key = background.key(&k).expect("a key");
+        assert!((dot(&key.key, &k) - 1.0).abs() < 1e-5);
+        assert!(key.overlap < 0.05, "{key:?}");
+        assert!(Background::default().key(&k).expect("a key").overlap == 0.0);
+        assert!(background.key(&[0.0; 4]).is_none());
+        assert!(background.key(&[f32::NAN; 4]).is_none());
+        assert!(background.key(&[f32::INFINITY, 0.0, 0.0, 0.0]).is_none());
+    }
+
+    #[test]
+    fn matrices_that_are_not_positive_are_refused() {
+        assert!(cholesky_solve(vec![1.0, 2.0, 2.0, 1.0], vec![1.0, 1.0]).is_none());
+        assert!(cholesky_solve(vec![f64::NAN], vec![1.0]).is_none());
+        assert_eq!(cholesky_solve(vec![], vec![]), Some(vec![]));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_solved_is_a_solution(
+            n in 1usize..40,
+            seed in prop::collection::vec(-1f64..1.0, 40 * 40 + 40),
+            lambda in 0.01f64..10.0,
+        ) {
+            // A A' + lambda I is positive definite, whatever A is.
+            let a = &seed[..n * n];
+            let b = &seed[1600..1600 + n];
+            let mut matrix = vec![0.0; n * n];
+            for i in 0..n {
+                for j in 0..n {
+                    matrix[i * n + j] = (0..n).map(|l| a[i * n + l] * a[j * n + l]).sum();
+                }
+                matrix[i * n + i] += lambda;
+            }
+            let x = cholesky_solve(matrix.clone(), b.to_vec()).expect("positive definite");
+            for i in 0..n {
+                let back: f64 = (0..n).map(|j| matrix[i * n + j] * x[j]).sum();
+                prop_assert!((back - b[i]).abs() < 1e-6, "{back} {}", b[i]);
+            }
+        }
+
+        #[test]
+        fn keys_are_those_of_the_full_inverse(
+            rows in prop::collection::vec(prop::collection::vec(-1f32..1.0, 6), 1..12),
+            k in prop::collection::vec(-1f32..1.0, 6),
+            lambda in 0.05f64..5.0,
+        ) {
+            prop_assume!(dot(&k, &k) > 0.01);
+            // C^-1 k directly, in the space of the vectors.
+            let mut c = vec![0.0; 36];
+            for i in 0..6 {
+                for j in 0..6 {
+                    c[i * 6 + j] = rows.iter().map(|b| f64::from(b[i]) * f64::from(b[j])).sum();
+                }
+                c[i * 6 + i] += lambda;
+            }
+            let wide: Vec<f64> = k.iter().map(|v| f64::from(*v)).collect();
+            let x = cholesky_solve(c, wide.clone()).expect("positive definite");
+            let by: f64 = x.iter().zip(&wide).map(|(x, k)| x * k).sum();
+            let n = rows.len();
+            let gram: Vec<f64> = rows.iter().flat_map(|a| rows.iter().map(|b| dot(a, b))).collect();
+            let c: Vec<f64> = rows.iter().map(|b| dot(b, &k)).collect();
+            let fit = Fit { gram: &gram, c: &c, square: dot(&k, &k) };
+            let all: Vec<usize> = (0..n).collect();
+            let (a, left) = fit.solve(&all, lambda).expect("a fit");
+            for i in 0..6 {
+                let sum: f64 = a.iter().zip(&rows).map(|(a, b)| a * f64::from(b[i])).sum();
+                let key = (wide[i] - sum) / left;
+                prop_assert!((key - x[i] / by).abs() < 1e-6, "{key} {}", x[i] / by);
+            }
+        }
+    }
+}
