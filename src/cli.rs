@@ -158,6 +158,14 @@ pub struct FrameArgs {
     pub size: (u16, u16),
 }
 
+/// Facts that are in force beside the model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct FactArgs {
+    /// Facts in force, in a file that INSERT and DELETE write; the model's file is never changed.
+    #[arg(long, value_name = "FILE")]
+    pub overlay: Option<PathBuf>,
+}
+
 /// The dashboard and its headless form.
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
@@ -182,6 +190,15 @@ pub struct DashboardArgs {
     /// Start again when generation ends [default for the demo].
     #[arg(long = "loop")]
     pub endless: bool,
+    /// Open on the trace pane and run these statements of the TRACE language.
+    #[arg(long, value_name = "STATEMENTS")]
+    pub trace: Option<String>,
+    /// Another GGUF file: every TRACE statement runs on it too, and both traces are shown side by side.
+    #[arg(long, value_name = "FILE")]
+    pub beside: Option<PathBuf>,
+    /// Facts in force.
+    #[command(flatten)]
+    pub facts: FactArgs,
     /// How it is drawn, and where.
     #[command(flatten)]
     pub frame: FrameArgs,
@@ -257,6 +274,9 @@ pub struct EvalArgs {
     /// Add all logits of the last position as `last_logits`.
     #[arg(long)]
     pub logits: bool,
+    /// Facts in force.
+    #[command(flatten)]
+    pub facts: FactArgs,
     /// Knobs of the engine (fast path).
     #[command(flatten)]
     pub engine: EngineArgs,
@@ -309,6 +329,9 @@ pub struct RunArgs {
     /// Say on stderr at the end what loading, prompt and generation took, and what memory.
     #[arg(long)]
     pub stats: bool,
+    /// Facts in force.
+    #[command(flatten)]
+    pub facts: FactArgs,
     /// Knobs of the engine.
     #[command(flatten)]
     pub engine: EngineArgs,

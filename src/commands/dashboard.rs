@@ -2,15 +2,17 @@
 
 use super::{config, export, setup};
 use crate::cli::{DashboardArgs, Format, FrameArgs};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
-use cbtop::session::snapshot::{RunState, Snapshot};
+use cbtop::session::snapshot::{Command, RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
+use cbtop::trace::lang;
 use cbtop::tui;
+use cbtop::tui::state::Panel;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -35,6 +37,10 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
         return headless(args, session, &look);
     }
     let handle = session::spawn(session).context("starting the session's thread")?;
+    if let Some(statements) = &args.trace {
+        // A session that is gone already is told by the dashboard.
+        let _ = handle.commands.send(Command::Trace(statements.clone()));
+    }
     tui::run(handle, &look)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -82,6 +88,10 @@ pub fn look(args: &FrameArgs, modelled: bool) -> anyhow::Result<tui::Options> {
 pub fn dashboard_look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
     let mut options = look(&args.frame, args.deterministic)?;
     options.recommend |= args.recommend;
+    if let Some(statements) = &args.trace {
+        lang::parse(statements).map_err(|e| anyhow!("--trace: {}", e.render(statements)))?;
+        (options.focus, options.zoomed) = (Panel::Trace, true);
+    }
     Ok(options)
 }
 
@@ -132,8 +142,12 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         sync_mode: args.sync_mode,
         peaks,
         bandwidth,
-        beside: None,
-        overlay: None,
+        beside: args
+            .beside
+            .as_deref()
+            .map(|file| setup::load(Some(file), &args.engine.load))
+            .transpose()?,
+        overlay: args.facts.overlay.clone(),
     })
 }
 
@@ -169,6 +183,15 @@ fn run_and_print(
 ) -> anyhow::Result<()> {
     if args.frame.format == Format::Chrome {
         return export::chrome(session, out);
+    }
+    if let Some(statements) = &args.trace {
+        session.obey(Command::Trace(statements.clone()));
+        while session.is_tracing() {
+            session.tick();
+        }
+        if let Some(message) = session.message().filter(|m| m.is_error) {
+            bail!("{}", message.text);
+        }
     }
     while !session.is_over() {
         session.tick();

@@ -3,6 +3,7 @@
 use super::setup;
 use crate::cli::{EvalArgs, EvalPath};
 use anyhow::Context;
+use cbtop::engine::edit::Edits;
 use cbtop::engine::reference::Reference;
 use cbtop::engine::sampler::{argmax, logsumexp, top};
 use cbtop::engine::{Engine, EngineError, Logits, Overflow, StepKind, Unobserved};
@@ -10,6 +11,7 @@ use cbtop::session::Loaded;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Logits shown a position.
 const TOP: usize = 20;
@@ -70,9 +72,10 @@ pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             evaluation.last_logits = Some(logits.to_vec());
         }
     };
+    let facts = setup::facts(&args.facts, &loaded)?;
     match args.path {
-        EvalPath::Reference => reference(&loaded, &ids, &mut take)?,
-        EvalPath::Fast => fast(args, &loaded, &ids, &mut take)?,
+        EvalPath::Reference => reference(&loaded, &ids, facts, &mut take)?,
+        EvalPath::Fast => fast(args, &loaded, &ids, facts, &mut take)?,
     }
     evaluation.path = match args.path {
         EvalPath::Reference => "reference",
@@ -84,11 +87,17 @@ pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn reference(loaded: &Loaded, ids: &[u32], take: &mut impl FnMut(&[f32])) -> anyhow::Result<()> {
+fn reference(
+    loaded: &Loaded,
+    ids: &[u32],
+    facts: Option<Arc<Edits>>,
+    take: &mut impl FnMut(&[f32]),
+) -> anyhow::Result<()> {
     if ids.is_empty() {
         return Err(EngineError::Empty.into());
     }
     let mut reference = Reference::new(&loaded.model);
+    reference.set_edits(facts);
     for chunk in ids.chunks(ROWS) {
         reference
             .forward(chunk)?
@@ -102,6 +111,7 @@ fn fast(
     args: &EvalArgs,
     loaded: &Loaded,
     ids: &[u32],
+    facts: Option<Arc<Edits>>,
     take: &mut impl FnMut(&[f32]),
 ) -> anyhow::Result<()> {
     let (mut config, _) = setup::config(&args.engine, loaded)?;
@@ -116,6 +126,7 @@ fn fast(
     }
     let mut engine = Engine::new(loaded.model.clone(), config.clone(), Unobserved)
         .context("building the engine")?;
+    engine.set_edits(facts);
     for chunk in ids.chunks(config.logit_rows) {
         engine.step(chunk, Logits::All, StepKind::Prefill)?;
         for row in 0..chunk.len() {

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    // A file that does not exist is a mistake here, where nothing can be inserted.
+    setup::facts(&args.facts, &loaded)?;
     let (config, explicit) = setup::config(&args.engine, &loaded)?;
     let mut session = Session::new(
         loaded,
@@ -31,7 +33,7 @@ pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             clock: Clock::calibrated(),
             bandwidth: Vec::new(),
             beside: None,
-            overlay: None,
+            overlay: args.facts.overlay.clone(),
             peaks: Vec::new(),
             sync_mode: SyncMode::Deferred,
         },

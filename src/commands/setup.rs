@@ -1,15 +1,18 @@
 //! From flags to a checked configuration, the same for every command that runs a model.
 
 use super::printable;
-use crate::cli::{EngineArgs, LoadArgs, SamplerArgs};
+use crate::cli::{EngineArgs, FactArgs, LoadArgs, SamplerArgs};
 use anyhow::{anyhow, bail};
 use cbtop::engine::cpu::KernelSet;
+use cbtop::engine::edit::Edits;
 use cbtop::engine::sampler::SamplerConfig;
 use cbtop::engine::{Config, Overflow};
 use cbtop::gguf::{LoadMethod, LoadOptions};
 use cbtop::session::{Loaded, Source};
+use cbtop::trace::overlay::Overlay;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Opens a file, or the embedded demo where there is none.
 pub fn load(model: Option<&Path>, args: &LoadArgs) -> anyhow::Result<Loaded> {
@@ -136,4 +139,13 @@ pub fn sampler(args: &SamplerArgs) -> anyhow::Result<SamplerConfig> {
     };
     config.check().map_err(|e| anyhow!(e))?;
     Ok(config)
+}
+
+/// The changes of the facts in force; the file must exist.
+pub fn facts(args: &FactArgs, loaded: &Loaded) -> anyhow::Result<Option<Arc<Edits>>> {
+    let Some(path) = &args.overlay else {
+        return Ok(None);
+    };
+    let overlay = Overlay::open(path, &loaded.name(), &loaded.model)?;
+    Ok(overlay.in_force(&loaded.model)?)
 }

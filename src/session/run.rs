@@ -581,6 +581,11 @@ impl Session {
         &self.history
     }
 
+    /// What the last command or event has to say.
+    pub fn message(&self) -> Option<&Message> {
+        self.message.as_ref()
+    }
+
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.message = Some(Message {
             is_error: false,

@@ -216,6 +216,7 @@ impl Config {
             },
             depth: options.depth,
             focus: self.focus.unwrap_or(options.focus),
+            zoomed: options.zoomed,
             sort: Sort {
                 column: self.sort.unwrap_or(options.sort.column),
                 reversed: self.sort_reverse.unwrap_or(options.sort.reversed),

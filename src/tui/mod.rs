@@ -59,6 +59,8 @@ pub struct Options {
     pub depth: Depth,
     /// The panel focused at the start.
     pub focus: Panel,
+    /// Whether it fills the screen at the start.
+    pub zoomed: bool,
     /// Order of the brick table.
     pub sort: Sort,
     /// Frames a second while the model runs.
@@ -80,6 +82,7 @@ impl Default for Options {
             theme: ThemeName::default(),
             depth: Depth::default(),
             focus: Panel::Bricks,
+            zoomed: false,
             sort: Sort::default(),
             frame_rate: FRAME_RATE,
             keymap: Keymap::default(),
@@ -120,6 +123,7 @@ impl Options {
         let theme = Theme::named(self.theme, self.depth, self.ascii);
         let mut app = App::new(snapshot, area, theme);
         app.focus = self.focus;
+        app.zoomed = self.zoomed;
         app.sort = self.sort;
         app.saving = self.saving;
         app.keymap = if app.snapshot().playback.is_some() {
