@@ -14,6 +14,9 @@
 //! - [`saved`]: traces in files
 //! - [`tracer`]: statements of the language, run
 //! - [`figures`]: traces as plain data
+//! - [`prompts`]: files of prompts with their answers
+//! - [`summary`]: many prompts taken together
+//! - [`render`]: traces as tables, JSON and CSV
 //! - [`vector`]: norms and cosines
 //! - [`store`]: files of chains, boundary residuals and tiers
 //! - [`lang`]: the TRACE language
@@ -28,10 +31,13 @@ pub mod job;
 pub mod lang;
 pub mod patch;
 pub mod phase;
+pub mod prompts;
 pub mod readout;
+pub mod render;
 pub mod saved;
 pub mod store;
 pub mod stream;
+pub mod summary;
 pub mod tracer;
 pub mod vector;
 
