@@ -38,6 +38,8 @@ pub enum Command {
     Tokenize(TokenizeArgs),
     /// Generate plain text.
     Run(RunArgs),
+    /// Trace the residual stream of prompts: what every layer adds, where the answer comes from.
+    Trace(TraceArgs),
     /// Measure what profiling costs, in every mode, against the same engine unwatched.
     Overhead(OverheadArgs),
     /// Print the configuration in effect, to start one's own from.
@@ -282,7 +284,7 @@ pub struct EvalArgs {
     pub engine: EngineArgs,
 }
 
-/// Forward pass of `cbtop eval`.
+/// Forward pass of `cbtop eval` and `cbtop trace`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EvalPath {
     /// Scalar F32 on dequantised weights.
@@ -338,6 +340,47 @@ pub struct RunArgs {
     /// Sampling.
     #[command(flatten)]
     pub sampler: SamplerArgs,
+}
+
+/// `cbtop trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// Statements of the TRACE language, with `;` between them [default: standard input, if it is no terminal].
+    #[arg(conflicts_with_all = ["file", "prompts", "open"])]
+    pub statements: Option<String>,
+    /// GGUF file [default: the embedded demo].
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Read the statements from this file, - for standard input.
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["prompts", "open"])]
+    pub file: Option<PathBuf>,
+    /// Trace many prompts and print what they have in common: a line is a prompt, a tab and its answer, or
+    /// {"prompt": "..", "answer": ".."}; - for standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "open")]
+    pub prompts: Option<PathBuf>,
+    /// Print a trace that a statement has saved; needs no model.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "path"])]
+    pub open: Option<PathBuf>,
+    /// What is printed; a statement's own FORMAT goes first [default: table].
+    #[arg(long, value_enum)]
+    pub format: Option<TraceFormat>,
+    /// The scalar F32 reference, or the kernels that the dashboard runs.
+    #[arg(long, value_enum, default_value_t = EvalPath::Fast)]
+    pub path: EvalPath,
+    /// Knobs of the engine (fast path).
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// Output of `cbtop trace`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormat {
+    /// Aligned text.
+    Table,
+    /// JSON, an object a line.
+    Json,
+    /// CSV with a header line.
+    Csv,
 }
 
 /// `cbtop overhead`.

@@ -13,6 +13,7 @@ mod replay;
 mod run;
 mod setup;
 mod tokenize;
+mod trace;
 
 use crate::cli::{Cli, Command};
 use std::io::{BufWriter, Write};
@@ -35,6 +36,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Eval(args) => eval::run(&args, &mut out),
         Command::Tokenize(args) => tokenize::run(&args, &mut out),
         Command::Run(args) => run::run(&args, &mut out),
+        Command::Trace(args) => trace::run(&args, &mut out),
         Command::Overhead(args) => overhead::run(&args, &mut out),
         Command::Config(args) => config::run(&args, &mut out),
         Command::Record(args) => record::run(&args, &mut out),

@@ -15,6 +15,9 @@
 //! - [`tiers`]: what a context store keeps, in bytes and accuracy
 //! - [`tracer`]: statements of the language, run
 //! - [`figures`]: traces as plain data
+//! - [`prompts`]: files of prompts with their answers
+//! - [`summary`]: many prompts taken together
+//! - [`render`]: traces as tables, JSON and CSV
 //! - [`vector`]: norms and cosines
 //! - [`store`]: files of chains, boundary residuals and tiers
 //! - [`lang`]: the TRACE language
@@ -31,11 +34,14 @@ pub mod lang;
 pub mod overlay;
 pub mod patch;
 pub mod phase;
+pub mod prompts;
 pub mod readout;
+pub mod render;
 pub mod saved;
 pub mod store;
 pub mod stream;
 pub mod tiers;
+pub mod summary;
 pub mod tracer;
 pub mod vector;
 

@@ -25,6 +25,7 @@ struct Provenance {
 pub struct Saved {
     store: TraceStore,
     view: Option<TraceView>,
+    statement: Option<String>,
 }
 
 impl Saved {
@@ -42,10 +43,18 @@ impl Saved {
                 && view.hidden_size == store.hidden_size()
                 && view.tokens.len() == store.n_tokens() as usize
         };
+        let said = said.filter(|p| fits(&p.trace));
+        let (view, statement) = said.map(|p| (p.trace, p.statement)).unzip();
         Ok(Self {
-            view: said.map(|p| p.trace).filter(fits),
+            view,
+            statement,
             store,
         })
+    }
+
+    /// The statement that the file was saved by, if its figures are there.
+    pub fn statement(&self) -> Option<&str> {
+        self.statement.as_deref()
     }
 
     /// The figures saved with the chains; of a file without them, norms alone.

@@ -1,0 +1,115 @@
+//! What attention heads add to an answer, as a table.
+
+use super::cells::{Grid, Side::Left, Side::Right, signed, token};
+use crate::trace::figures::{Answer, PositionTrace};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Heads with a column each; of more, every layer's strongest are named.
+const COLUMNS: usize = 10;
+/// Heads named of a layer that has more than [`COLUMNS`].
+const NAMED: usize = 3;
+/// Heads named of all layers together.
+const LARGEST: usize = 5;
+
+/// The table of one answer.
+pub(super) fn print(
+    position: &PositionTrace,
+    answer: usize,
+    said: &Answer,
+    shown: &BTreeSet<u32>,
+    out: &mut String,
+) {
+    let rows: Vec<Row<'_>> = position
+        .waypoints
+        .iter()
+        .filter(|w| w.layer > 0 && shown.contains(&w.layer))
+        .filter_map(|w| {
+            let track = w.tracks.get(answer)?;
+            Some(Row {
+                layer: w.layer,
+                all: track.attn_logit,
+                heads: &track.head_logits,
+            })
+        })
+        .collect();
+    let n = rows.iter().map(|r| r.heads.len()).max().unwrap_or(0);
+    let name = token(&said.token.text);
+    if n == 0 {
+        let _ = writeln!(
+            out,
+            "\n{name}: the heads of these layers cannot be told apart"
+        );
+        return;
+    }
+    let _ = writeln!(out, "\n{name}: what heads add [logit]");
+    let grid = if n <= COLUMNS {
+        each(&rows, n)
+    } else {
+        strongest(&rows)
+    };
+    let mut all: Vec<_> = rows.iter().flat_map(Row::ranked).collect();
+    all.sort_by(|a, b| b.2.abs().total_cmp(&a.2.abs()));
+    all.truncate(LARGEST);
+    let named = all
+        .iter()
+        .map(|(layer, head, by)| format!("L{layer} H{head} {}", signed(*by)));
+    let named = named.collect::<Vec<_>>().join(", ");
+    grid.print(out);
+    let _ = writeln!(out, "  largest: {named}");
+    let rest: f64 = rows
+        .iter()
+        .map(|r| r.all - r.heads.iter().sum::<f64>())
+        .sum();
+    if rest.abs() >= 0.005 {
+        let _ = writeln!(
+            out,
+            "  Attn less its heads, the output bias: {}",
+            signed(rest)
+        );
+    }
+}
+
+/// A layer.
+struct Row<'a> {
+    layer: u32,
+    all: f64,
+    heads: &'a [f64],
+}
+
+impl Row<'_> {
+    /// Layer, head and logits, in the order of the heads.
+    fn ranked(&self) -> Vec<(u32, usize, f64)> {
+        let heads = self.heads.iter().enumerate();
+        heads.map(|(h, by)| (self.layer, h, *by)).collect()
+    }
+}
+
+fn each(rows: &[Row<'_>], n: usize) -> Grid {
+    let mut titles = vec![("Layer".to_owned(), Right), ("Attn".into(), Right)];
+    titles.extend((0..n).map(|h| (format!("H{h}"), Right)));
+    let mut grid = Grid::new(titles);
+    for row in rows {
+        let mut cells = vec![row.layer.to_string(), signed(row.all)];
+        cells.extend(row.heads.iter().map(|by| signed(*by)));
+        grid.row(cells);
+    }
+    grid
+}
+
+fn strongest(rows: &[Row<'_>]) -> Grid {
+    let mut titles = vec![("Layer".to_owned(), Right), ("Attn".into(), Right)];
+    for i in 1..=NAMED {
+        titles.extend([(format!("Head-{i}"), Left), ("adds".into(), Right)]);
+    }
+    let mut grid = Grid::new(titles);
+    for row in rows {
+        let mut heads = row.ranked();
+        heads.sort_by(|a, b| b.2.abs().total_cmp(&a.2.abs()));
+        let mut cells = vec![row.layer.to_string(), signed(row.all)];
+        let named = heads.iter().take(NAMED);
+        cells.extend(named.flat_map(|(_, h, by)| [format!("H{h}"), signed(*by)]));
+        grid.row(cells);
+    }
+    grid
+}
