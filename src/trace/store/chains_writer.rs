@@ -336,7 +336,7 @@ impl TraceWriter {
             let word = chunk.put.get((at / 64) as usize).copied();
             word.unwrap_or_default() >> (at % 64) & 1 == 1
         };
-        let required = |at: &u64| at % per_token == 0 || at % per_token >= KINDS;
+        let required = |at: &u64| matches!(at % per_token, 0 | KINDS..);
         let first = all.filter(required).find(|&at| !came(at)).unwrap_or(0);
         Problem::Missing {
             missing: chunk.missing,

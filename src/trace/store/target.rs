@@ -34,8 +34,7 @@ impl Target {
             Err(e) if e.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
             Err(e) => return Err(StoreError::io(path, "looking at what is there")(e)),
             Ok(_) => {
-                let file = open_file(path, false)?;
-                lock(&file, path)?;
+                let file = locked(path, path, || open_file(path, false))?;
                 // A link stays a link: what it leads to is replaced.
                 let target = fs::canonicalize(path);
                 let target = target.map_err(StoreError::io(path, "following a link"))?;
@@ -51,7 +50,7 @@ impl Target {
         hidden.push(".part");
         let temp = target.with_file_name(hidden);
         let creating = || StoreError::write(path, "creating the new file beside it");
-        let file = loop {
+        let file = locked(path, &temp, || {
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -60,15 +59,11 @@ impl Target {
                 .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&temp)
                 .map_err(creating())?;
-            if !file.metadata().map_err(creating())?.is_file() {
-                return Err(StoreError::new(&temp, Problem::NotRegular));
+            match file.metadata().map_err(creating())?.is_file() {
+                true => Ok(file),
+                false => Err(StoreError::new(&temp, Problem::NotRegular)),
             }
-            lock(&file, path)?;
-            // The writer before may have finished between opening and locking: this is then its file, not a new one.
-            if same(&file, &temp) {
-                break file;
-            }
-        };
+        })?;
         let new = New {
             temp,
             target,
@@ -85,13 +80,7 @@ impl Target {
 
     /// An existing file, to be changed in place.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let file = loop {
-            let file = open_file(path, true)?;
-            lock(&file, path)?;
-            if same(&file, path) {
-                break file;
-            }
-        };
+        let file = locked(path, path, || open_file(path, true))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -184,6 +173,23 @@ fn lock(file: &File, path: &Path) -> Result<(), StoreError> {
         Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
         Err(TryLockError::Error(e)) => Err(StoreError::io(path, "locking")(e)),
     }
+}
+
+/// Opens and locks the file that is called `name` then: a writer may have finished, and so have given or taken the name,
+/// between the two.
+fn locked(
+    path: &Path,
+    name: &Path,
+    open: impl Fn() -> Result<File, StoreError>,
+) -> Result<File, StoreError> {
+    for _ in 0..16 {
+        let file = open()?;
+        lock(&file, path)?;
+        if same(&file, name) {
+            return Ok(file);
+        }
+    }
+    Err(StoreError::new(path, Problem::Locked))
 }
 
 /// Whether the open file is still the one of this name.
