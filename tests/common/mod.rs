@@ -61,3 +61,11 @@ pub fn fixture(file: &str) -> cbtop::session::Loaded {
         .join(file);
     cbtop::session::Loaded::open(cbtop::session::Source::File(path)).expect("fixture")
 }
+
+/// A tiny model of an architecture, with random weights.
+pub fn archs(file: &str) -> cbtop::session::Loaded {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/archs")
+        .join(file);
+    cbtop::session::Loaded::open(cbtop::session::Source::File(path)).expect("fixture")
+}

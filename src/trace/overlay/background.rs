@@ -66,6 +66,8 @@ const NEAR: usize = 96;
 const NEAR_TOKENS: usize = 4096;
 /// Fewer are not made, however long the prompt is.
 const NEAR_LEAST: usize = 6;
+/// Sentences that the prompt is read behind, too, for its key; the one after them is kept to see what that is worth.
+const FRONTS: usize = 3;
 /// Letters from which on a word is taken to mean something.
 const CONTENT: usize = 4;
 
@@ -76,6 +78,10 @@ pub(super) struct Texts {
     pub ids: Vec<Vec<u32>>,
     /// How many of them are sentences.
     pub sentences: usize,
+    /// The prompt behind sentences, with which its key is made.
+    pub behind: Vec<Vec<u32>>,
+    /// The prompt behind another one.
+    pub behind_new: Vec<u32>,
 }
 
 impl Texts {
@@ -84,6 +90,8 @@ impl Texts {
         Self {
             ids: Vec::new(),
             sentences: 0,
+            behind: Vec::new(),
+            behind_new: Vec::new(),
         }
     }
 
@@ -101,9 +109,14 @@ impl Texts {
             .into_iter()
             .chain(near.map(String::as_str))
             .map(|text| answer::encode(tokenizer, text));
+        let behind = SENTENCES.iter().take(FRONTS + 1);
+        let behind = behind.map(|s| answer::encode(tokenizer, &format!("{s} {prompt}")));
+        let mut behind: Vec<_> = behind.collect::<Result<_, _>>()?;
         Ok(Self {
             ids: texts.collect::<Result<_, _>>()?,
             sentences: SENTENCES.len(),
+            behind_new: behind.pop().unwrap_or_default(),
+            behind,
         })
     }
 }

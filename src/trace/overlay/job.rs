@@ -98,7 +98,17 @@ struct Found {
     made: Made,
     layer: usize,
     after: Reached,
+    /// Where the answer stands after the prompt behind a sentence.
+    behind: Reached,
     says: Vec<Candidate>,
+}
+
+impl Made {
+    /// By how much the edits change what is said elsewhere: sentences and prompts with one word changed count the same.
+    fn elsewhere(&self) -> f64 {
+        let of = |kls: &[f64]| mean(kls).unwrap_or(0.0);
+        of(&self.far) + of(&self.near)
+    }
 }
 
 impl OverlayJob {
@@ -162,6 +172,7 @@ impl OverlayJob {
             overlap_new: None,
             kl_background: None,
             kl_near: None,
+            behind: None,
             tried: Vec::new(),
             notes: Vec::new(),
         };
@@ -242,8 +253,7 @@ impl OverlayJob {
         if !matches!(self.report.change, Change::Inserted | Change::Deleted) {
             return Ok((self.overlay, self.report));
         }
-        let far = |f: &Found| mean(&f.made.far).unwrap_or(f64::INFINITY);
-        let by = |a: &Found, b: &Found| far(a).total_cmp(&far(b));
+        let by = |a: &Found, b: &Found| a.made.elsewhere().total_cmp(&b.made.elsewhere());
         let Some(best) = std::mem::take(&mut self.found).into_iter().min_by(by) else {
             return Err(self.not_reached());
         };
@@ -268,6 +278,7 @@ impl OverlayJob {
         report.says = best.says;
         report.overlap = Some(best.made.overlap);
         report.overlap_new = Some(best.made.overlap_new);
+        report.behind = Some(best.behind);
         report.kl_background = mean(&best.made.far);
         report.kl_near = mean(&best.made.near);
         match kind {
@@ -415,7 +426,14 @@ impl OverlayJob {
             if let Some(before) = seen.before.first() {
                 around.extend(before);
             }
-            let Some(key) = seen.keys.first().and_then(|k| around.key(k)) else {
+            let said = self.pieces.get(..m.piece).unwrap_or_default();
+            let mut behind = Vec::with_capacity(self.texts.behind.len());
+            for text in &self.texts.behind {
+                let ids = [text, said].concat();
+                let seen = trial::look(forward, &ids, &changes, &[at], (0, 0))?;
+                behind.extend(seen.keys);
+            }
+            let Some(key) = seen.keys.first().and_then(|k| around.key(k, &behind)) else {
                 return self.no_key(layer);
             };
             m.made.overlap = m.made.overlap.max(key.overlap);
@@ -497,7 +515,7 @@ impl OverlayJob {
             layer: self.layers[layer] as u32,
             reached,
             after,
-            kl_background: kl,
+            kl_elsewhere: kl,
         });
     }
 
@@ -530,14 +548,22 @@ impl OverlayJob {
             return Ok(Stage::Elsewhere(layer, made));
         }
         let (after, end) = reached(forward, &self.prompt, &self.pieces, &changes, None)?;
+        let (behind, _) = reached(
+            forward,
+            &self.texts.behind_new,
+            &self.pieces,
+            &changes,
+            None,
+        )?;
         // The edit of a later token may have moved what an earlier one did.
         let kept = self.enough(&after.standing()) && !made.edits.is_empty();
-        self.tried(layer, kept, Some(after), mean(&made.far));
+        self.tried(layer, kept, Some(after), Some(made.elsewhere()));
         if kept {
             self.found.push(Found {
                 made: *made,
                 layer: self.layers[layer],
                 after,
+                behind,
                 says: candidates(tokenizer, &end),
             });
         }

@@ -27,8 +27,9 @@ pub struct LayerTried {
     pub reached: bool,
     /// Where it stood then; `None` where no key can be made.
     pub after: Option<Reached>,
-    /// Mean divergence at sentences about anything, nats; `None` where it was not measured.
-    pub kl_background: Option<f64>,
+    /// Mean divergence at sentences about anything and that at prompts with one word changed, added, nats: the layer with
+    /// the smallest is taken. `None` where it was not measured.
+    pub kl_elsewhere: Option<f64>,
 }
 
 /// What a statement did, with figures.
@@ -62,6 +63,8 @@ pub struct Report {
     pub kl_background: Option<f64>,
     /// The same at prompts that differ from the fact's in one word.
     pub kl_near: Option<f64>,
+    /// Where the answer stands after the prompt behind a sentence that had no part in making the edits.
+    pub behind: Option<Reached>,
     /// The layers tried.
     pub tried: Vec<LayerTried>,
     /// What the reader should know.
@@ -104,6 +107,12 @@ impl Report {
         if let (Some(far), Some(near)) = (self.kl_background, self.kl_near) {
             lines.push(format!(
                 "  elsewhere: mean KL {far:.5} nats at other sentences, {near:.5} at prompts with one word changed"
+            ));
+        }
+        if let Some(behind) = self.behind {
+            lines.push(format!(
+                "  behind another sentence: rank {}, P {:.4}",
+                behind.rank, behind.prob
             ));
         }
         let notes = self.notes.iter().map(|n| format!("  note: {n}"));

@@ -1,8 +1,9 @@
 //! The key of a fact: the input at its prompt, whitened against inputs at which it should stay silent.
 //!
-//! With the background's vectors as rows of `B` and `C = B'B + lambda I`, the key is `C^-1 k / (k' C^-1 k)`: of all keys with
-//! `key . k = 1` the one with the smallest `|B key|^2 + lambda |key|^2`. By Woodbury it needs no matrix wider than the
-//! background is long: with `G = B B'`, `c = B k` and `(G + lambda I) a = c`, it is `(k - B'a) / (k . k - c . a)`.
+//! With the background's vectors as rows of `B` and `C = B'B + lambda I`, the key is `C^-1 m / (k' C^-1 m)`, `m` being the mean
+//! of `k` and of the inputs at the prompt behind other texts: without these, of all keys with `key . k = 1` the one with the
+//! smallest `|B key|^2 + lambda |key|^2`. By Woodbury it needs no matrix wider than the background is long: with `G = B B'`
+//! and `(G + lambda I) a = B m`, it is `(m - B'a) / (k . m - (B k) . a)`.
 
 use crate::trace::vector::dot;
 
@@ -43,10 +44,19 @@ impl Background {
         self.texts.extend(&other.texts);
     }
 
-    /// The key of `k`; `None` where nothing of `k` is its own: zero, not finite, or in the background itself.
-    pub fn key(&self, k: &[f32]) -> Option<Key> {
+    /// The key of `k`, and of `others` of its length, the same behind other texts; `None` where nothing of `k` is its own:
+    /// zero, not finite, or in the background itself.
+    pub fn key(&self, k: &[f32], others: &[Vec<f32>]) -> Option<Key> {
         let n = self.rows.len();
-        let square = dot(k, k);
+        let by = 1.0 / (1 + others.len()) as f64;
+        let mut mean: Vec<f64> = k.iter().map(|v| f64::from(*v)).collect();
+        for (m, x) in others.iter().flat_map(|o| o.iter().enumerate()) {
+            if let Some(m) = mean.get_mut(m) {
+                *m += f64::from(*x);
+            }
+        }
+        let mean: Vec<f32> = mean.iter().map(|m| (m * by) as f32).collect();
+        let square = dot(k, &mean);
         if !square.is_finite() || square <= 0.0 {
             return None;
         }
@@ -57,11 +67,12 @@ impl Background {
                 (gram[i * n + j], gram[j * n + i]) = (g, g);
             }
         }
-        let c: Vec<f64> = self.rows.iter().map(|b| dot(b, k)).collect();
+        let with = |x: &[f32]| -> Vec<f64> { self.rows.iter().map(|b| dot(b, x)).collect() };
         let fit = Fit {
             gram: &gram,
-            c: &c,
-            square,
+            with_mean: &with(&mean),
+            with_k: &with(k),
+            product: square,
         };
         let mut squares: Vec<f64> = (0..n).map(|i| gram[i * n + i]).collect();
         squares.sort_by(f64::total_cmp);
@@ -72,7 +83,7 @@ impl Background {
         let (lambda, held_out) = tried.min_by(|a, b| a.1.total_cmp(&b.1))?;
         let all: Vec<usize> = (0..n).collect();
         let (a, left) = fit.solve(&all, lambda)?;
-        let mut key: Vec<f64> = k.iter().map(|v| f64::from(*v)).collect();
+        let mut key: Vec<f64> = mean.iter().map(|v| f64::from(*v)).collect();
         for (a, row) in a.iter().zip(&self.rows) {
             for (x, b) in key.iter_mut().zip(row) {
                 *x -= a * f64::from(*b);
@@ -103,7 +114,7 @@ impl Background {
                     .zip(&a)
                     .map(|(s, a)| fit.gram[t * n + s] * a)
                     .sum();
-                largest = largest.max(((fit.c[t] - own) / left).abs());
+                largest = largest.max(((fit.with_mean[t] - own) / left).abs());
             }
         }
         Some(largest)
@@ -114,25 +125,27 @@ impl Background {
 struct Fit<'a> {
     /// `B B'`, `[n][n]`.
     gram: &'a [f64],
+    /// `B m`.
+    with_mean: &'a [f64],
     /// `B k`.
-    c: &'a [f64],
-    /// `k . k`.
-    square: f64,
+    with_k: &'a [f64],
+    /// `k . m`.
+    product: f64,
 }
 
 impl Fit<'_> {
-    /// `a` for some of the rows, and `k . k - c . a`.
+    /// `a` for some of the rows, and `k . m - (B k) . a`.
     fn solve(&self, rows: &[usize], lambda: f64) -> Option<(Vec<f64>, f64)> {
-        let (n, all) = (rows.len(), self.c.len());
+        let (n, all) = (rows.len(), self.with_k.len());
         let mut matrix = Vec::with_capacity(n * n);
         for i in rows {
             matrix.extend(rows.iter().map(|j| self.gram[i * all + j]));
         }
         (0..n).for_each(|i| matrix[i * n + i] += lambda);
-        let c: Vec<f64> = rows.iter().map(|i| self.c[*i]).collect();
-        let a = cholesky_solve(matrix, c.clone())?;
-        let left = self.square - c.iter().zip(&a).map(|(c, a)| c * a).sum::<f64>();
-        (left > LEFT * self.square).then_some((a, left))
+        let a = cholesky_solve(matrix, rows.iter().map(|i| self.with_mean[*i]).collect())?;
+        let known = rows.iter().zip(&a).map(|(i, a)| self.with_k[*i] * a);
+        let left = self.product - known.sum::<f64>();
+        (left > LEFT * self.product).then_some((a, left))
     }
 }
 
@@ -184,13 +197,24 @@ mod tests {
             background.push(row, i);
         }
         let k = [2.0, 1.0, 0.0, 1.0];
-        let key = background.key(&k).expect("a key");
+        let key = background.key(&k, &[]).expect("a key");
         assert!((dot(&key.key, &k) - 1.0).abs() < 1e-5);
         assert!(key.overlap < 0.05, "{key:?}");
-        assert!(Background::default().key(&k).expect("a key").overlap == 0.0);
-        assert!(background.key(&[0.0; 4]).is_none());
-        assert!(background.key(&[f32::NAN; 4]).is_none());
-        assert!(background.key(&[f32::INFINITY, 0.0, 0.0, 0.0]).is_none());
+        assert!(Background::default().key(&k, &[]).expect("a key").overlap == 0.0);
+        // Behind other texts it is another vector, whose own part is heard too; at `k` itself the key still says one.
+        let other = vec![1.0, 3.0, 0.5, 1.0];
+        let both = background
+            .key(&k, std::slice::from_ref(&other))
+            .expect("a key");
+        assert!((dot(&both.key, &k) - 1.0).abs() < 1e-5);
+        assert!(dot(&both.key, &other) > dot(&key.key, &other), "{both:?}");
+        assert!(background.key(&[0.0; 4], &[]).is_none());
+        assert!(background.key(&[f32::NAN; 4], &[]).is_none());
+        assert!(
+            background
+                .key(&[f32::INFINITY, 0.0, 0.0, 0.0], &[])
+                .is_none()
+        );
     }
 
     #[test]
@@ -245,7 +269,7 @@ mod tests {
             let n = rows.len();
             let gram: Vec<f64> = rows.iter().flat_map(|a| rows.iter().map(|b| dot(a, b))).collect();
             let c: Vec<f64> = rows.iter().map(|b| dot(b, &k)).collect();
-            let fit = Fit { gram: &gram, c: &c, square: dot(&k, &k) };
+            let fit = Fit { gram: &gram, with_mean: &c, with_k: &c, product: dot(&k, &k) };
             let all: Vec<usize> = (0..n).collect();
             let (a, left) = fit.solve(&all, lambda).expect("a fit");
             for i in 0..6 {
