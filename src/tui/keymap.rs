@@ -474,7 +474,7 @@ impl Default for Keymap {
                 &[ch('K')],
                 Some("beside"),
                 G::Trace,
-                "keep the trace beside the next, or drop",
+                "keep the trace beside the next",
             ),
             bind(
                 A::FollowTrace,

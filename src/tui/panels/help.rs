@@ -98,19 +98,34 @@ fn lines(app: &App, width: u16) -> Vec<Line<'static>> {
         .collect()
 }
 
-fn entry(app: &App, keys: &[crate::tui::keymap::Key], help: &'static str) -> Line<'static> {
-    let keys = keys
-        .iter()
-        .map(|k| k.label())
-        .collect::<Vec<_>>()
-        .join(", ");
-    let gap = KEYS.saturating_sub(width(&keys)).max(1);
-    Line::from(vec![
-        Span::raw("  "),
-        Span::styled(keys, app.theme.accent),
-        Span::raw(" ".repeat(gap)),
-        Span::raw(help),
-    ])
+/// Keys and what they do; keys that would push that out of the column go on below.
+fn entry(app: &App, keys: &[crate::tui::keymap::Key], help: &'static str) -> Vec<Line<'static>> {
+    let room = usize::from(COLUMN).saturating_sub(width(help) + 4);
+    let mut rows = vec![String::new()];
+    for key in keys {
+        let label = key.label();
+        if let Some(row) = rows.last_mut() {
+            if row.is_empty() {
+                row.push_str(&label);
+            } else if width(row) + 2 + width(&label) < room {
+                row.push_str(", ");
+                row.push_str(&label);
+            } else {
+                row.push(',');
+                rows.push(label);
+            }
+        }
+    }
+    let line = |(i, keys): (usize, String)| {
+        let gap = KEYS.saturating_sub(width(&keys)).max(1);
+        Line::from(vec![
+            Span::raw("  "),
+            Span::styled(keys, app.theme.accent),
+            Span::raw(" ".repeat(gap)),
+            Span::raw(if i == 0 { help } else { "" }),
+        ])
+    };
+    rows.into_iter().enumerate().map(line).collect()
 }
 
 fn block(app: &App, group: Group) -> Vec<Line<'static>> {
@@ -123,7 +138,7 @@ fn block(app: &App, group: Group) -> Vec<Line<'static>> {
         format!(" {}", group.title()),
         app.theme.strong,
     ))];
-    lines.extend(bindings.map(|b| entry(app, &b.keys, b.help)));
+    lines.extend(bindings.flat_map(|b| entry(app, &b.keys, b.help)));
     lines
 }
 
@@ -135,7 +150,7 @@ fn editor(app: &App) -> Vec<Line<'static>> {
     lines.extend(
         editor_bindings()
             .iter()
-            .map(|(_, keys, help)| entry(app, keys, help)),
+            .flat_map(|(_, keys, help)| entry(app, keys, help)),
     );
     lines
 }

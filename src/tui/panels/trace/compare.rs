@@ -1,6 +1,8 @@
 //! Two traces side by side: the one shown is A, the one kept is B, and A-B is what A's parts add more than B's.
 
-use super::reading::{Reading, part, plain, prob, quoted, rank, signed, standing, tail, verdict};
+use super::reading::{
+    Reading, brief, plain, prob, quoted, rank, signed, standing, tail, text_so_far, verdict,
+};
 use super::table::{layer_cell, top};
 use crate::model::brick::Category;
 use crate::trace::figures::Track;
@@ -53,17 +55,12 @@ fn one(
     let theme = &app.theme;
     let g = &theme.glyphs;
     let raw = |rank, text: String| Part::new(rank, vec![Span::raw(text)]);
-    let short = r
-        .decided()
-        .zip(r.phase())
-        .map_or("not decided".into(), |(layer, phase)| {
-            format!("layer {layer}, {}", part(phase.decided_by))
-        });
+    let short = brief(r);
     let standing = standing(app, r);
     // Where it was decided is worth more than the start of the prompt.
     let taken = standing.chars().count() + short.chars().count() + 10;
     let room = columns.saturating_sub(taken).max(columns / 4);
-    let prompt = tail(&sanitise(&r.view.prompt, g.ascii), room, g.ellipsis);
+    let prompt = tail(&text_so_far(app, r), room, g.ellipsis);
     let mut parts = vec![
         Part::new(1, vec![Span::styled(format!("\"{prompt}\""), theme.prompt)]),
         Part::new(0, vec![Span::styled(standing, theme.strong)]),

@@ -2,7 +2,8 @@
 
 use super::plan::others;
 use super::reading::{
-    self, Reading, Sum, frame, plain, quoted, shows_map, signed, standing, tail, verdict,
+    self, Reading, Sum, frame, plain, quoted, shows_map, signed, standing, tail, text_so_far,
+    verdict,
 };
 use super::said;
 use crate::tui::keymap::Action;
@@ -27,7 +28,7 @@ pub(super) fn head(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
     let standing = standing(app, r);
     let taken = standing.chars().count() + 8 + says.as_ref().map_or(0, |s| s.chars().count() + 3);
     let room = columns.saturating_sub(taken).max(columns / 4);
-    let prompt = tail(&sanitise(&r.view.prompt, g.ascii), room, g.ellipsis);
+    let prompt = tail(&text_so_far(app, r), room, g.ellipsis);
     let mut parts = vec![Part::new(
         1,
         vec![
@@ -77,7 +78,13 @@ pub(super) fn head(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
     for (i, answer) in others(r, u16::MAX).take(rows).enumerate() {
         let other = Reading { answer, ..r };
         let mut parts = vec![Part::new(0, vec![Span::raw(reading::standing(app, other))])];
-        let verdict = verdict(app, other).into_iter().zip(1u8..);
+        let mut verdict = verdict(app, other);
+        if columns < 70
+            && let Some(first) = verdict.first_mut()
+        {
+            *first = reading::brief(other);
+        }
+        let verdict = verdict.into_iter().zip(1u8..);
         parts.extend(verdict.map(|(t, rank)| Part::new(rank, vec![Span::raw(t)])));
         let mut line = chrome::join(parts, &gap, columns.saturating_sub(6));
         line.spans.insert(0, Span::styled("also: ", theme.dim));
@@ -108,23 +115,25 @@ pub(super) fn sum(app: &App, name: &str, r: Reading<'_>, columns: usize) -> Opti
     } else {
         format!("off by {}: ", signed(sum.apart()))
     };
-    let say = |what: [&str; 5]| {
-        format!(
-            "{name}{off}{} {} = {} {}{}{}{}",
-            what[0],
-            plain(sum.logit),
-            plain(sum.embedding),
-            what[1],
-            term(sum.attention, what[2]),
-            term(sum.ffn, what[3]),
-            term(sum.constant, what[4])
-        )
-    };
-    let long = say(["logit", "embedding", "attention", "FFN", "constant"]);
+    let long = format!(
+        "{name}{off}logit {} = {} embedding{}{}{}",
+        plain(sum.logit),
+        plain(sum.embedding),
+        term(sum.attention, "attention"),
+        term(sum.ffn, "FFN"),
+        term(sum.constant, "constant")
+    );
     let text = if long.chars().count() <= columns {
         long
     } else {
-        say(["logit", "emb", "attn", "ffn", "const"])
+        format!(
+            "{name}{off}logit {}: emb {}, attn {}, ffn {}, const {}",
+            plain(sum.logit),
+            plain(sum.embedding),
+            plain(sum.attention),
+            plain(sum.ffn),
+            plain(sum.constant)
+        )
     };
     let text = fit(&text, columns, app.theme.glyphs.ellipsis);
     Some(if sum.holds() {
@@ -222,7 +231,11 @@ pub(super) fn heading(app: &App, columns: usize) -> Line<'static> {
 pub(super) fn legend(app: &App, columns: usize) -> Line<'static> {
     let theme = &app.theme;
     let dim = |t: String| vec![Span::styled(t, theme.dim)];
-    let Some(r) = Reading::shown(app).filter(|r| !shows_map(app) && r.has_lens()) else {
+    if shows_map(app) {
+        let text = " patching is causal: each cell is a run with that place replaced ";
+        return Line::styled(text, theme.dim);
+    }
+    let Some(r) = Reading::shown(app).filter(|r| r.has_lens()) else {
         return Line::default();
     };
     let key = app.keymap.label(Action::TraceMap).unwrap_or_default();
@@ -231,10 +244,10 @@ pub(super) fn legend(app: &App, columns: usize) -> Line<'static> {
     } else {
         "PATCH is causal".into()
     };
-    let mark = if r.decided().is_some() {
-        "* decided"
-    } else {
-        ""
+    let mark = match (r.decided(), Reading::beside(app)) {
+        (_, Some(_)) => "A, B, * decided",
+        (Some(_), _) => "* decided",
+        _ => "",
     };
     let says = [
         format!("attn, ffn: direct attribution in logits, not a counterfactual; {causal}"),

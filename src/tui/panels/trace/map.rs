@@ -8,6 +8,7 @@ use crate::tui::format::number;
 use crate::tui::panels::chrome::{self, Part};
 use crate::tui::state::App;
 use crate::tui::text::{fit, sanitise};
+use crate::tui::theme::Glyphs;
 use crate::tui::update::moved;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -105,21 +106,24 @@ fn grid(app: &App, map: &PatchMap, inner: Rect) -> Grid {
     }
 }
 
-/// Text of a cell: logits where there is room, else a sign and tenths of the largest effect.
-fn text(v: Option<f64>, max: f64, width: u16, dot: &str) -> String {
+/// Text of a cell: logits where there is room, with their height where there is more, else a sign and ninths of the largest
+/// effect.
+fn text(v: Option<f64>, max: f64, width: u16, g: &Glyphs) -> String {
     let Some(v) = v else {
         return "-".into();
     };
+    let share = if max > 0.0 { v.abs() / max } else { 0.0 };
     if width >= CELL.1 {
-        return signed(v);
+        // Of ASCII heights some look like signs.
+        let steps = g.ramp.len().saturating_sub(1);
+        let height = g.ramp.get((share * steps as f64).round() as usize);
+        return match height.filter(|_| width >= CELL.1 + 2 && !g.ascii) {
+            Some(height) => format!("{height}{:>7}", signed(v)),
+            None => signed(v),
+        };
     }
-    let tenths = if max > 0.0 {
-        (v.abs() / max * 9.0).round()
-    } else {
-        0.0
-    };
-    match tenths {
-        t if t < 1.0 => dot.into(),
+    match (share * 9.0).round() {
+        t if t < 1.0 => g.dot.into(),
         t => format!(
             "{}{}",
             if v < 0.0 { '-' } else { '+' },
@@ -165,7 +169,7 @@ pub(super) fn render(app: &App, map: &PatchMap, inner: Rect, buf: &mut Buffer) {
             let v = effect(map, row, column);
             let x = grid.cells.x + (column - grid.left) as u16 * grid.width;
             let columns = usize::from(grid.width) - usize::from(grid.width > 2);
-            let text = chrome::right(&text(v, max, grid.width, g.dot), columns, g.ellipsis);
+            let text = chrome::right(&text(v, max, grid.width, g), columns, g.ellipsis);
             let mut style = hue(app, v, max);
             if (row, column) == at {
                 style = style.patch(theme.selected);
@@ -265,7 +269,7 @@ fn detail(
     let share = v
         .map(|v| v / apart)
         .filter(|s| s.is_finite() && apart.abs() > 1e-6)
-        .map(|s| format!("{}% of the difference", number(s * 100.0, 0)));
+        .map(|s| format!("{}% of the way", number(s * 100.0, 0)));
     let effect = match v {
         Some(v) => format!("{} logits", signed(v)),
         None => "not computed".into(),
@@ -310,7 +314,6 @@ fn legend(app: &App, map: &PatchMap, grid: &Grid, max: f64, columns: u16) -> Lin
     if missing {
         parts.push(Part::new(2, vec![dim("- alone: not computed".into())]));
     }
-    parts.push(Part::new(3, vec![dim("causal: each cell is a run".into())]));
     let gap = dim(format!(" {} ", theme.glyphs.dot));
     chrome::join(parts, &gap, columns.into())
 }
@@ -351,11 +354,17 @@ mod tests {
 
     #[test]
     fn cells_say_sign_and_size() {
-        assert_eq!(text(Some(4.7), 4.7, 3, "."), "+9");
-        assert_eq!(text(Some(-2.4), 4.7, 3, "."), "-5");
-        assert_eq!(text(Some(0.1), 4.7, 3, "."), ".");
-        assert_eq!(text(Some(-2.4), 4.7, 8, "."), "-2.40");
-        assert_eq!(text(None, 4.7, 8, "."), "-");
-        assert_eq!(text(Some(0.0), 0.0, 2, "."), ".");
+        use crate::tui::theme::Theme;
+        let (unicode, ascii) = (
+            Theme::new(true, false).glyphs,
+            Theme::new(true, true).glyphs,
+        );
+        assert_eq!(text(Some(4.7), 4.7, 3, &ascii), "+9");
+        assert_eq!(text(Some(-2.4), 4.7, 3, &ascii), "-5");
+        assert_eq!(text(Some(0.1), 4.7, 3, &unicode), "·");
+        assert_eq!(text(Some(-2.4), 4.7, 8, &unicode), "-2.40");
+        assert_eq!(text(Some(-2.4), 4.7, 9, &unicode), "▄  -2.40");
+        assert_eq!(text(None, 4.7, 8, &ascii), "-");
+        assert_eq!(text(Some(0.0), 0.0, 2, &ascii), "|");
     }
 }

@@ -255,6 +255,25 @@ pub(super) fn verdict(app: &App, r: Reading<'_>) -> Vec<String> {
     parts
 }
 
+/// Where an answer is decided, in as few words as can be.
+pub(super) fn brief(r: Reading<'_>) -> String {
+    match r.decided().zip(r.phase()) {
+        Some((layer, phase)) => format!("layer {layer}, {}", part(phase.decided_by)),
+        None => "not decided".into(),
+    }
+}
+
+/// The text up to the position under the cursor, which is what its answers follow.
+pub(super) fn text_so_far(app: &App, r: Reading<'_>) -> String {
+    let last = r.at.map_or(usize::MAX, |p| p.position as usize);
+    let tokens = r.view.tokens.iter().take(last.saturating_add(1));
+    let text: String = tokens.map(|t| t.text.as_str()).collect();
+    // The prompt itself has none of the tokens that only the model sees.
+    let whole = !r.view.prompt.is_empty() && text.ends_with(&r.view.prompt);
+    let text = if whole { &r.view.prompt } else { &text };
+    sanitise(text, app.theme.glyphs.ascii)
+}
+
 /// The answer's rank and probability at the end of the layers.
 pub(super) fn standing(app: &App, r: Reading<'_>) -> String {
     let name = r.token().map_or(String::new(), |t| quoted(app, t));

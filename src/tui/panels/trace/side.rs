@@ -102,30 +102,25 @@ fn heads_of(app: &App, track: &Track, layer: u32, area: Rect, buf: &mut Buffer) 
 /// The stream at the cursor in figures.
 pub(super) fn detail(app: &App, r: Reading<'_>, columns: usize) -> Line<'static> {
     use chrome::Part;
-    let theme = &app.theme;
     let Some(way) = r.ways().get(r.cursor(app.views.trace.layer)) else {
         return Line::default();
     };
     let text = |rank, text: String| Part::new(rank, vec![Span::raw(text)]);
-    let mut parts = vec![Part::new(
-        0,
-        vec![Span::styled(format!("layer {}", way.layer), theme.strong)],
-    )];
-    parts.push(text(
-        1,
-        format!(
-            "norms: res {}, attn {}, ffn {}",
-            plain(way.residual_norm),
-            plain(way.attn_norm),
-            plain(way.ffn_norm)
+    let mut parts = vec![
+        text(5, format!("layer {}", way.layer)),
+        text(
+            0,
+            format!(
+                "|res| {}  |attn| {}  |ffn| {}",
+                plain(way.residual_norm),
+                plain(way.attn_norm),
+                plain(way.ffn_norm)
+            ),
         ),
-    ));
-    let nats: Vec<String> = [("entropy", way.entropy), ("KL", way.kl_to_final)]
-        .into_iter()
-        .filter_map(|(name, v)| Some(format!("{name} {}", plain(v?))))
-        .collect();
-    if !nats.is_empty() {
-        parts.push(text(2, format!("nats: {}", nats.join(", "))));
+    ];
+    let nats = [("entropy", way.entropy), ("KL", way.kl_to_final)];
+    for ((name, v), rank) in nats.into_iter().zip(1u8..) {
+        parts.extend(v.map(|v| text(rank, format!("{name} {} nats", plain(v)))));
     }
     if let Some(t) = r.track(way) {
         parts.push(text(3, format!("logit {}", plain(t.logit))));
