@@ -367,6 +367,9 @@ pub struct TraceArgs {
     /// The scalar F32 reference, or the kernels that the dashboard runs.
     #[arg(long, value_enum, default_value_t = EvalPath::Fast)]
     pub path: EvalPath,
+    /// Facts in force.
+    #[command(flatten)]
+    pub facts: FactArgs,
     /// Knobs of the engine (fast path).
     #[command(flatten)]
     pub engine: EngineArgs,

@@ -9,7 +9,9 @@ use cbtop::engine::sampler::SamplerConfig;
 use cbtop::engine::{Config, Overflow};
 use cbtop::gguf::{LoadMethod, LoadOptions};
 use cbtop::session::{Loaded, Source};
+use cbtop::trace::TraceError;
 use cbtop::trace::overlay::Overlay;
+use cbtop::trace::tracer::Tracer;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -148,4 +150,10 @@ pub fn facts(args: &FactArgs, loaded: &Loaded) -> anyhow::Result<Option<Arc<Edit
     };
     let overlay = Overlay::open(path, &loaded.name(), &loaded.model)?;
     Ok(overlay.in_force(&loaded.model)?)
+}
+
+/// What runs statements on a model; the overlay's file may not exist yet.
+pub fn tracer(loaded: &Loaded, overlay: Option<&Path>) -> Result<Tracer, TraceError> {
+    let (model, tokenizer) = (Arc::clone(&loaded.model), Arc::clone(&loaded.tokenizer));
+    Tracer::new(model, tokenizer, loaded.name(), overlay)
 }

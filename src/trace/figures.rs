@@ -50,6 +50,22 @@ pub struct TraceView {
     pub notes: Vec<String>,
 }
 
+impl TraceView {
+    /// What the tracks of a position are of: the words asked for, or the token said there.
+    pub fn answers_at(&self, position: &PositionTrace) -> Vec<Answer> {
+        if !self.answers.is_empty() {
+            return self.answers.clone();
+        }
+        let said = position.tracked.iter().map(|token| Answer {
+            word: token.text.clone(),
+            token: token.clone(),
+            pieces: vec![token.clone()],
+            word_prob: None,
+        });
+        said.collect()
+    }
+}
+
 /// One position of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PositionTrace {

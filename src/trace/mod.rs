@@ -40,8 +40,8 @@ pub mod render;
 pub mod saved;
 pub mod store;
 pub mod stream;
-pub mod tiers;
 pub mod summary;
+pub mod tiers;
 pub mod tracer;
 pub mod vector;
 

@@ -279,6 +279,7 @@ mod tests {
             }],
             positions: vec![PositionTrace {
                 position: 0,
+                tracked: vec![token()],
                 waypoints: layers.iter().enumerate().map(waypoint).collect(),
                 phases: Vec::new(),
                 embedding_logits: vec![0.0],

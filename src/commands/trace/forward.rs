@@ -6,11 +6,12 @@ use anyhow::Context;
 use cbtop::engine::reference::Reference;
 use cbtop::engine::{Engine, Unobserved};
 use cbtop::session::Loaded;
+use cbtop::session::tracing::LENS_ROWS;
 use cbtop::trace::lang::{How, Statement};
 use cbtop::trace::{Forward, answer};
 
-/// Positions of the logit lens at a time: 32 rows of the largest vocabulary (262,144) are 32 MiB.
-const ROWS: usize = 32;
+/// Context of the least cache, tokens.
+const LEAST_CONTEXT: usize = 512;
 
 /// Calls `then` with the pass that the arguments ask for, which takes texts of `longest` tokens if the model was trained
 /// on as many, and of as many as `--ctx` says.
@@ -24,7 +25,11 @@ pub fn with<T>(
         return then(&mut Reference::new(&loaded.model));
     }
     let (mut config, explicit) = setup::config(&args.engine, loaded)?;
-    let needed = longest.min(loaded.model.hparams.n_ctx_train).max(1);
+    // Facts are measured on sentences of their own.
+    let needed = longest
+        .max(LEAST_CONTEXT)
+        .min(loaded.model.hparams.n_ctx_train)
+        .max(1);
     config.n_ctx = if explicit.contains("ctx") {
         config.n_ctx.max(needed)
     } else {
@@ -34,7 +39,7 @@ pub fn with<T>(
     if !explicit.contains("chunk") {
         config.chunk = config.chunk.min(config.n_ctx);
     }
-    config.logit_rows = ROWS.min(config.chunk);
+    config.logit_rows = LENS_ROWS.min(config.chunk);
     config.check()?;
     let mut engine =
         Engine::new(loaded.model.clone(), config, Unobserved).context("building the engine")?;

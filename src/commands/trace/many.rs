@@ -8,7 +8,7 @@ use cbtop::trace::lang::{Format, Statement, Trace};
 use cbtop::trace::prompts::{Prompt, prompts};
 use cbtop::trace::render;
 use cbtop::trace::summary::Summary;
-use cbtop::trace::tracer::{Outcome, Tracer};
+use cbtop::trace::tracer::Outcome;
 use std::io::Write;
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub fn run(
         forward::prompt(&loaded, &p.prompt, words)
     });
     let longest = lengths.max().unwrap_or(0);
-    let mut tracer = Tracer::new(loaded.tokenizer.clone(), loaded.name());
+    let mut tracer = setup::tracer(&loaded, args.facts.overlay.as_deref())?;
     let mut summary = Summary::new(loaded.name(), loaded.model.hparams.n_layers);
     let mut progress = Progress::new();
     forward::with(args, &loaded, longest, |forward| {

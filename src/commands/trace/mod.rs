@@ -47,7 +47,7 @@ pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let statements: Vec<Statement> = statements.into_iter().map(|s| s.value).collect();
     check(&statements, loaded.model.hparams.n_layers as u32)?;
     let longest = forward::longest(&loaded, &statements);
-    let mut tracer = Tracer::new(loaded.tokenizer.clone(), loaded.name());
+    let mut tracer = setup::tracer(&loaded, args.facts.overlay.as_deref())?;
     let several = statements.len() > 1;
     forward::with(args, &loaded, longest, |forward| {
         for (i, statement) in statements.iter().enumerate() {

@@ -70,7 +70,7 @@ pub(super) fn trace(view: &TraceView) -> String {
     }
     header.extend((0..heads).map(|h| format!("head_{h}_logit")));
     let rows = view.positions.iter().flat_map(|p| {
-        let rows = move |w| (0..view.answers.len().max(1)).map(move |a| row(view, p, w, a));
+        let rows = move |w| (0..p.tracked.len().max(1)).map(move |a| row(view, p, w, a));
         p.waypoints.iter().flat_map(rows)
     });
     let columns = header.len();
@@ -87,7 +87,8 @@ pub(super) fn trace(view: &TraceView) -> String {
 type Row = (Vec<String>, Vec<String>, Vec<String>);
 
 fn row(view: &TraceView, p: &PositionTrace, w: &Waypoint, answer: usize) -> Row {
-    let of = view.answers.get(answer);
+    let answers = view.answers_at(p);
+    let of = answers.get(answer);
     let track = w.tracks.get(answer);
     let mut front = vec![p.position.to_string()];
     front.extend(token(view.tokens.get(p.position as usize)));

@@ -32,7 +32,7 @@ pub(super) fn trace(view: &TraceView, statement: &Trace) -> String {
         tables.print(&mut out);
     }
     let attributes = !statement.answers.is_empty() || statement.heads;
-    if attributes && !view.answers.is_empty() {
+    if attributes && view.positions.iter().any(|p| !p.tracked.is_empty()) {
         let _ = write!(out, "\n{DIRECT}");
     }
     notes(&view.notes, &mut out);
@@ -95,8 +95,9 @@ impl Tables<'_> {
             out.push('\n');
             self.candidates(out);
         }
+        let answers = self.view.answers_at(self.position);
         if !s.answers.is_empty() {
-            for (i, answer) in self.view.answers.iter().enumerate() {
+            for (i, answer) in answers.iter().enumerate() {
                 self.answer(i, answer, out);
             }
             self.compare(out);
@@ -106,7 +107,7 @@ impl Tables<'_> {
             self.decompose(out);
         }
         if s.heads {
-            for (i, answer) in self.view.answers.iter().enumerate() {
+            for (i, answer) in answers.iter().enumerate() {
                 heads::print(self.position, i, answer, self.shown, out);
             }
         }

@@ -54,6 +54,16 @@ fn view() -> TraceView {
     };
     let position = |position| PositionTrace {
         position,
+        tracked: vec![
+            TokenText {
+                id: 7,
+                text: " Tōkyō".into(),
+            },
+            TokenText {
+                id: 9,
+                text: " B".into(),
+            },
+        ],
         waypoints: vec![
             waypoint(0, [track(90, 1e-5, 0.0, 0.0), track(2, 0.1, 0.0, 0.0)]),
             waypoint(1, [track(3, 0.2, 2.0, -1.0), track(1, 0.4, 1.0, 1.5)]),

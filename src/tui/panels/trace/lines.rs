@@ -33,7 +33,7 @@ pub(super) fn head(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
         1,
         vec![
             Span::styled(format!("\"{prompt}\""), theme.prompt),
-            Span::raw(if r.view.answers.is_empty() {
+            Span::raw(if r.followed() == 0 {
                 String::new()
             } else {
                 format!(" {} ", g.arrow)
@@ -201,7 +201,7 @@ pub(super) fn heading(app: &App, columns: usize) -> Line<'static> {
         if facts > 0 {
             add(2, format!("{facts} facts"), theme.warn);
         }
-        let answers = r.view.answers.len();
+        let answers = r.followed();
         if answers > 1 {
             add(
                 3,

@@ -197,7 +197,7 @@ fn next_answer(app: &mut App) {
     let Some(r) = Reading::shown(app) else {
         return;
     };
-    let (at, count) = (r.answer, r.view.answers.len());
+    let (at, count) = (r.answer, r.followed());
     if count < 2 {
         app.notice = Some("one answer is followed: FOR \"one\", \"other\" follows more".into());
         return;

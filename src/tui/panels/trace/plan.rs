@@ -115,7 +115,5 @@ pub(super) fn current(app: &App, inner: Rect) -> Plan {
 pub(super) fn others(r: Reading<'_>, height: u16) -> impl Iterator<Item = usize> {
     let count = if height >= 22 { OTHERS } else { 0 };
     let chosen = r.answer;
-    (0..r.view.answers.len())
-        .filter(move |i| *i != chosen)
-        .take(count)
+    (0..r.followed()).filter(move |i| *i != chosen).take(count)
 }

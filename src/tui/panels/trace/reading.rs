@@ -1,8 +1,7 @@
 //! What the pane reads out of a trace: where the user is, figures as text, sentences.
 
 use crate::trace::figures::{
-    Answer, PhaseTransition, PositionTrace, SubLayer, TokenText, TraceFrame, TraceView, Track,
-    Waypoint,
+    PhaseTransition, PositionTrace, SubLayer, TokenText, TraceFrame, TraceView, Track, Waypoint,
 };
 use crate::tui::format::{count, number};
 use crate::tui::state::App;
@@ -28,15 +27,21 @@ pub(super) struct Reading<'a> {
     pub answer: usize,
 }
 
+/// The tokens followed at a position.
+fn tracked(at: Option<&PositionTrace>) -> &[TokenText] {
+    at.map_or(&[], |p| &p.tracked)
+}
+
 impl<'a> Reading<'a> {
     /// The trace shown, at the cursor.
     pub fn shown(app: &'a App) -> Option<Self> {
         let view = frame(app)?.shown.as_deref()?;
         let place = app.views.trace;
+        let at = nearest(view, place.position);
         Some(Self {
             view,
-            at: nearest(view, place.position),
-            answer: place.answer.min(view.answers.len().saturating_sub(1)),
+            at,
+            answer: place.answer.min(tracked(at).len().saturating_sub(1)),
         })
     }
 
@@ -53,22 +58,27 @@ impl<'a> Reading<'a> {
             .last()
             .map(|p| p.position.saturating_sub(from_end.unwrap_or(0)));
         let token = shown.and_then(|s| s.token());
-        let same = |a: &Answer| token.is_some_and(|t| a.token == *t);
+        let at = nearest(view, position);
+        let same = |t: &TokenText| token == Some(t);
         let by_index = shown.map_or(0, |s| s.answer);
         Some(Self {
             view,
-            at: nearest(view, position),
-            answer: view
-                .answers
+            at,
+            answer: tracked(at)
                 .iter()
                 .position(same)
-                .unwrap_or(by_index.min(view.answers.len().saturating_sub(1))),
+                .unwrap_or(by_index.min(tracked(at).len().saturating_sub(1))),
         })
+    }
+
+    /// How many tokens are followed here.
+    pub fn followed(self) -> usize {
+        tracked(self.at).len()
     }
 
     /// The token followed.
     pub fn token(self) -> Option<&'a TokenText> {
-        self.view.answers.get(self.answer).map(|a| &a.token)
+        tracked(self.at).get(self.answer)
     }
 
     /// The stream layer by layer.
