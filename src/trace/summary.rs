@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A sub-layer fires where its mean contribution is at least this share of the largest one of the pass.
-const FIRES: f64 = 0.5;
+const FIRES: f64 = 1.0 / 3.0;
 
 /// What happens in a layer, by the means over all prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -92,7 +92,8 @@ fn largest(map: &PatchMap, out: &mut String) {
         let row = row.iter().enumerate();
         row.filter_map(move |(p, by)| Some((*layer, p, (*by)?)))
     });
-    if let Some((layer, position, by)) = cells.max_by(|a, b| a.2.abs().total_cmp(&b.2.abs())) {
+    let known = cells.filter(|(_, _, by)| by.is_finite());
+    if let Some((layer, position, by)) = known.max_by(|a, b| a.2.abs().total_cmp(&b.2.abs())) {
         let text = map.tokens.get(position);
         let text = text.map_or_else(String::new, |t| format!(", {}", token(&t.text)));
         let _ = writeln!(

@@ -19,7 +19,7 @@ pub(super) fn table(view: &SummaryView) -> String {
         "Median rank",
         "Attn [logit]",
         "FFN [logit]",
-        "attn share",
+        "attn of +",
         "|residual|",
         "growth",
     ]
@@ -50,7 +50,8 @@ pub(super) fn table(view: &SummaryView) -> String {
     grid.print(&mut out);
     let _ = writeln!(
         out,
-        "\nattention {} and FFN {} of the positive signal over the whole pass; {}",
+        "  attn of +: attention's part of what both add, where that is more than nothing\n\n\
+         attention {} and FFN {} of the positive signal over the whole pass; {}",
         cells::percent(view.attention_share),
         cells::percent(view.ffn_share),
         transition(view)

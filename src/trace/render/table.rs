@@ -243,14 +243,6 @@ impl Tables<'_> {
         };
         for (i, other) in others.iter().enumerate() {
             let sums = self.sums(0).less(&self.sums(i + 1));
-            let parts = self.tracks(0).into_iter().zip(self.tracks(i + 1));
-            let parts = parts.enumerate().skip(1).flat_map(|(layer, (a, b))| {
-                [
-                    (a.attn_logit - b.attn_logit, layer, "attention"),
-                    (a.ffn_logit - b.ffn_logit, layer, "FFN"),
-                ]
-            });
-            let most = parts.max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
             let _ = write!(
                 out,
                 "\n{} less {}: {} = {}",
@@ -259,12 +251,42 @@ impl Tables<'_> {
                 sums.say(),
                 signed(sums.sum())
             );
-            if let Some((by, layer, part)) = most {
-                let _ = write!(out, "; most by {part} of layer {layer}, {}", signed(by));
+            let parts = differences(&self.tracks(0), &self.tracks(i + 1));
+            let by = |a: &&Part, b: &&Part| a.by.total_cmp(&b.by);
+            let for_it = parts.iter().max_by(by).filter(|p| p.by > 0.0);
+            let against = parts.iter().min_by(by).filter(|p| p.by < 0.0);
+            for (side, part) in [("for", for_it), ("against", against)] {
+                if let Some(p) = part {
+                    let (name, layer, by) = (p.name, p.layer, signed(p.by));
+                    let _ = write!(out, "\n  most {side}: {name} of layer {layer}, {by}");
+                }
             }
             out.push('\n');
         }
     }
+}
+
+/// What a part of a layer adds to one answer more than to another.
+struct Part {
+    layer: usize,
+    name: &'static str,
+    by: f64,
+}
+
+fn differences(one: &[&Track], other: &[&Track]) -> Vec<Part> {
+    let layers = one.iter().zip(other).enumerate().skip(1);
+    let parts = layers.flat_map(|(layer, (a, b))| {
+        [
+            (SubLayer::Attention, a.attn_logit - b.attn_logit),
+            (SubLayer::Ffn, a.ffn_logit - b.ffn_logit),
+        ]
+        .map(|(part, by)| Part {
+            layer,
+            name: name(part),
+            by,
+        })
+    });
+    parts.filter(|p| p.by.is_finite()).collect()
 }
 
 /// Logits by where they come from.

@@ -224,8 +224,8 @@ fn map() -> PatchMap {
 fn a_map_is_a_grid() {
     let patch = statement("PATCH \"p\" FROM \"q\" FOR \"Rome\" LAYERS 0, 2");
     let show = |map: PatchMap, format| outcome(&Outcome::Map(Box::new(map)), &patch, format);
-    insta::assert_snapshot!(show(map(), Format::Table), @"");
-    insta::assert_snapshot!(show(map(), Format::Csv), @"");
+    insta::assert_snapshot!(show(map(), Format::Table));
+    insta::assert_snapshot!("a_map_as_rows", show(map(), Format::Csv));
     let json: serde_json::Value = serde_json::from_str(&show(map(), Format::Json)).expect("JSON");
     assert_eq!(json["patch"]["cells"][0][1], 8.25);
     assert!(json["patch"]["cells"][1][1].is_null());
@@ -235,7 +235,7 @@ fn a_map_is_a_grid() {
     long.source_tokens = vec![None; 60];
     long.cells = vec![vec![Some(1.0); 60]; 2];
     let out = show(long, Format::Table);
-    assert_eq!(out.matches("position  ").count(), 5, "{out}");
+    assert_eq!(out.matches("position  ").count(), 6, "{out}");
     assert!(out.lines().skip(3).all(|l| l.width() <= 112), "{out}");
 }
 
@@ -244,8 +244,11 @@ fn a_summary_is_a_table_and_rows() {
     let mut summary = Summary::new("m".into(), 2);
     assert!(super::summary(&summary.view(), Format::Table).starts_with("m: 0 prompts"));
     assert!(summary.add(&view()) && summary.add(&view()));
-    insta::assert_snapshot!(super::summary(&summary.view(), Format::Table), @"");
-    insta::assert_snapshot!(super::summary(&summary.view(), Format::Csv), @"");
+    insta::assert_snapshot!(super::summary(&summary.view(), Format::Table));
+    insta::assert_snapshot!(
+        "a_summary_as_rows",
+        super::summary(&summary.view(), Format::Csv)
+    );
     summary.add(&broken());
     for format in FORMATS {
         super::summary(&summary.view(), format);
