@@ -55,10 +55,16 @@ fn one(
     let theme = &app.theme;
     let g = &theme.glyphs;
     let raw = |rank, text: String| Part::new(rank, vec![Span::raw(text)]);
-    let short = brief(r);
+    let mut verdict = verdict(app, r);
+    if columns < 110
+        && let Some(first) = verdict.first_mut()
+    {
+        *first = brief(r);
+    }
     let standing = standing(app, r);
     // Where it was decided is worth more than the start of the prompt.
-    let taken = standing.chars().count() + short.chars().count() + 10;
+    let first = verdict.first().map_or(0, |v| v.chars().count());
+    let taken = standing.chars().count() + first + 10;
     let room = columns.saturating_sub(taken).max(columns / 4);
     let prompt = tail(&text_so_far(app, r), room, g.ellipsis);
     let mut parts = vec![
@@ -68,12 +74,6 @@ fn one(
     if model {
         let model = sanitise(&r.view.model, g.ascii);
         parts.insert(0, raw(3, tail(&model, 24, g.ellipsis)));
-    }
-    let mut verdict = verdict(app, r);
-    if columns < 110
-        && let Some(first) = verdict.first_mut()
-    {
-        *first = short;
     }
     let verdict = verdict.into_iter().zip(2u8..);
     parts.extend(verdict.map(|(text, rank)| raw(rank, text)));

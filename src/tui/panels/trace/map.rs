@@ -244,7 +244,9 @@ fn tokens(app: &App, map: &PatchMap, grid: &Grid, cursor: usize, buf: &mut Buffe
             };
             chrome::right(&text, columns, g.ellipsis)
         } else {
-            format!("{:>columns$}", i % 10_usize.pow(columns as u32))
+            // Tens apart, so that numbers do not run into each other.
+            let number = if i % 10 == 0 { i % 100 } else { i % 10 };
+            format!("{number:>columns$}")
         };
         let style = if i == cursor { theme.accent } else { theme.dim };
         let x = grid.cells.x + (i - grid.left) as u16 * grid.width;
