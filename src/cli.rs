@@ -361,12 +361,33 @@ pub struct TraceArgs {
     /// Print a trace that a statement has saved; needs no model.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "path"])]
     pub open: Option<PathBuf>,
+    /// Show the opened trace in the dashboard's pane.
+    #[arg(long, requires = "open")]
+    pub pane: bool,
+    /// Another saved trace, shown beside the opened one.
+    #[arg(long, value_name = "FILE", requires = "pane")]
+    pub beside: Option<PathBuf>,
+    /// Print one frame of the pane of this size, columns x rows, instead of opening it.
+    #[arg(long, value_name = "WxH", requires = "pane", value_parser = parse_size)]
+    pub size: Option<(u16, u16)>,
     /// What is printed; a statement's own FORMAT goes first [default: table].
     #[arg(long, value_enum)]
     pub format: Option<TraceFormat>,
     /// The scalar F32 reference, or the kernels that the dashboard runs.
     #[arg(long, value_enum, default_value_t = EvalPath::Fast)]
     pub path: EvalPath,
+    /// Measure what each tier of a context store keeps of a text: bytes, compression against the kv cache, accuracy.
+    #[arg(long, conflicts_with_all = ["statements", "file", "prompts", "open"])]
+    pub tiers: bool,
+    /// Text for --tiers [default: cbtop's README].
+    #[arg(long, value_name = "FILE", requires = "tiers")]
+    pub text: Option<PathBuf>,
+    /// Tokens of a window for --tiers [default: 200, less in a shorter context].
+    #[arg(long, value_name = "TOKENS", requires = "tiers")]
+    pub window: Option<usize>,
+    /// Windows for --tiers at most.
+    #[arg(long, value_name = "N", default_value_t = 12, requires = "tiers")]
+    pub windows: usize,
     /// Facts in force.
     #[command(flatten)]
     pub facts: FactArgs,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Critical layers of tiers 2 and 3, as many as the specification takes.
 const CRITICAL: u32 = 5;
 /// Tokens of a window whose prediction is compared when a text is resumed.
-const RESUMED: usize = 16;
+pub const RESUMED: usize = 16;
 
 const LAST: Capture = Capture {
     which: Which::Last,

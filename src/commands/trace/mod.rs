@@ -3,6 +3,8 @@
 mod forward;
 mod input;
 mod many;
+mod pane;
+mod tiers;
 
 use super::printable;
 use super::setup;
@@ -31,12 +33,20 @@ impl From<TraceFormat> for Format {
 /// Runs statements or prompts, or opens a file, and prints.
 pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let format = args.format.map(Format::from);
+    if let Some(path) = args.open.as_ref().filter(|_| args.pane) {
+        pane::run(args, path, out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(path) = &args.open {
         open(path, format, out)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(path) = &args.prompts {
         many::run(args, path, format.unwrap_or(Format::Table), out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.tiers {
+        tiers::run(args, format.unwrap_or(Format::Table), out)?;
         return Ok(ExitCode::SUCCESS);
     }
     let input = input::statements(args)?;
