@@ -1,7 +1,7 @@
 //! What attention heads add to an answer, as a table.
 
 use super::cells::{Grid, Side::Left, Side::Right, signed, token};
-use crate::trace::figures::{Answer, PositionTrace};
+use crate::trace::figures::{Answer, PositionTrace, Track};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -51,12 +51,8 @@ pub(super) fn print(
     let mut all: Vec<_> = rows.iter().flat_map(Row::ranked).collect();
     all.sort_by(|a, b| b.2.abs().total_cmp(&a.2.abs()));
     all.truncate(LARGEST);
-    let named = all
-        .iter()
-        .map(|(layer, head, by)| format!("L{layer} H{head} {}", signed(*by)));
-    let named = named.collect::<Vec<_>>().join(", ");
     grid.print(out);
-    let _ = writeln!(out, "  largest: {named}");
+    let _ = writeln!(out, "  largest: {}", named(all.iter()));
     let rest: f64 = rows
         .iter()
         .map(|r| r.all - r.heads.iter().sum::<f64>())
@@ -68,6 +64,30 @@ pub(super) fn print(
             signed(rest)
         );
     }
+}
+
+/// The heads that add most to one answer more than to another, and most less; nothing where there are no heads.
+pub(super) fn compare(one: &[&Track], other: &[&Track], out: &mut String) {
+    let layers = one.iter().zip(other).enumerate();
+    let all = layers.flat_map(|(layer, (a, b))| {
+        let pairs = a.head_logits.iter().zip(&b.head_logits).enumerate();
+        pairs.map(move |(head, (a, b))| (layer as u32, head, a - b))
+    });
+    let mut all: Vec<_> = all.filter(|h| h.2.is_finite()).collect();
+    all.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let for_it = all.iter().filter(|h| h.2 > 0.0).take(NAMED);
+    let against = all.iter().rev().filter(|h| h.2 < 0.0).take(NAMED);
+    for (side, heads) in [("for", named(for_it)), ("against", named(against))] {
+        if !heads.is_empty() {
+            let _ = writeln!(out, "  heads {side}: {heads}");
+        }
+    }
+}
+
+/// Heads in a row: layer, head, logits.
+fn named<'a>(heads: impl Iterator<Item = &'a (u32, usize, f64)>) -> String {
+    let names = heads.map(|(layer, head, by)| format!("L{layer} H{head} {}", signed(*by)));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// A layer.

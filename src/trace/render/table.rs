@@ -262,6 +262,9 @@ impl Tables<'_> {
                 }
             }
             out.push('\n');
+            if self.statement.heads {
+                heads::compare(&self.tracks(0), &self.tracks(i + 1), out);
+            }
         }
     }
 }
