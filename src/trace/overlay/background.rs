@@ -66,6 +66,8 @@ const NEAR: usize = 96;
 const NEAR_TOKENS: usize = 4096;
 /// Fewer are not made, however long the prompt is.
 const NEAR_LEAST: usize = 6;
+/// Prompts with another word that are kept to measure with, at most.
+const MEASURED: usize = 12;
 /// Sentences that the prompt is read behind, too, for its key; the one after them is kept to see what that is worth.
 const FRONTS: usize = 3;
 /// Letters from which on a word is taken to mean something.
@@ -85,6 +87,20 @@ pub(super) struct Texts {
 }
 
 impl Texts {
+    /// The texts at which the change elsewhere is measured: all sentences, and some of the prompts with one word changed,
+    /// of which no key is made.
+    pub fn measured(&self) -> impl Iterator<Item = usize> {
+        let near = self.ids.len() - self.sentences;
+        let n = (near / 2).min(MEASURED);
+        let near = (0..n).map(move |i| self.sentences + i * near / n);
+        (0..self.sentences).chain(near)
+    }
+
+    /// Whether keys are made of a text.
+    pub fn is_for_keys(&self, text: usize) -> bool {
+        text < self.sentences || !self.measured().any(|t| t == text)
+    }
+
     /// None, where none are needed.
     pub fn none() -> Self {
         Self {

@@ -28,8 +28,6 @@ const FIRST_SIZE: f64 = 0.1;
 const ROUNDS: u32 = 3;
 /// Forward passes of one call at most, about.
 const PASSES: usize = 4;
-/// Prompts with one word changed, at which the change elsewhere is measured.
-const NEAR: usize = 12;
 /// Candidates reported.
 const SAYS: usize = 5;
 
@@ -98,8 +96,8 @@ struct Found {
     made: Made,
     layer: usize,
     after: Reached,
-    /// Where the answer stands after the prompt behind a sentence.
-    behind: Reached,
+    /// Where the answer stands after the prompt behind a sentence, before and now.
+    behind: [Reached; 2],
     says: Vec<Candidate>,
 }
 
@@ -212,7 +210,7 @@ impl OverlayJob {
     /// Forward passes done, and how many there will be, about.
     pub fn progress(&self) -> (usize, usize) {
         let texts = self.texts.ids.len();
-        let layer = self.pieces.len() * 10 + self.texts.sentences + NEAR;
+        let layer = self.pieces.len() * 10 + self.texts.measured().count();
         let all = texts + self.layers.len() * layer;
         let done = match &self.stage {
             Stage::Around(next) => *next,
@@ -341,9 +339,13 @@ impl OverlayJob {
             let Some(ids) = self.texts.ids.get(next) else {
                 return Ok(self.next_layer(0));
             };
-            let text = (next, next < self.texts.sentences);
-            let (base, layers, around) = (&self.base, &self.layers, &mut self.around);
-            let end = trial::look_around(forward, ids, base, layers, text, around)?;
+            let end = if self.texts.is_for_keys(next) {
+                let text = (next, next < self.texts.sentences);
+                let (base, layers, around) = (&self.base, &self.layers, &mut self.around);
+                trial::look_around(forward, ids, base, layers, text, around)?
+            } else {
+                trial::say(forward, ids, &self.base)?
+            };
             self.ends.push(end);
             next += 1;
         }
@@ -427,13 +429,13 @@ impl OverlayJob {
                 around.extend(before);
             }
             let said = self.pieces.get(..m.piece).unwrap_or_default();
-            let mut behind = Vec::with_capacity(self.texts.behind.len());
+            let mut own = seen.keys.clone();
             for text in &self.texts.behind {
                 let ids = [text, said].concat();
                 let seen = trial::look(forward, &ids, &changes, &[at], (0, 0))?;
-                behind.extend(seen.keys);
+                own.extend(seen.keys);
             }
-            let Some(key) = seen.keys.first().and_then(|k| around.key(k, &behind)) else {
+            let Some(key) = around.key(&own) else {
                 return self.no_key(layer);
             };
             m.made.overlap = m.made.overlap.max(key.overlap);
@@ -528,33 +530,28 @@ impl OverlayJob {
     ) -> Result<Stage, OverlayError> {
         let changes = [&self.base[..], &made.edits].concat();
         let sentences = self.texts.sentences;
-        let near = self.texts.ids.len() - sentences;
         for _ in 0..PASSES {
-            let far = made.far.len() < sentences;
-            let text = if far {
-                made.far.len()
-            } else if made.near.len() < near.min(NEAR) {
-                sentences + made.near.len() * near / near.min(NEAR)
-            } else {
+            let Some(text) = self.texts.measured().nth(made.far.len() + made.near.len()) else {
                 break;
             };
             let (Some(ids), Some(end)) = (self.texts.ids.get(text), self.ends.get(text)) else {
                 break;
             };
             let kl = end.kl(&trial::say(forward, ids, &changes)?);
-            if far { &mut made.far } else { &mut made.near }.push(kl);
+            let of = if text < sentences {
+                &mut made.far
+            } else {
+                &mut made.near
+            };
+            of.push(kl);
         }
-        if made.far.len() < sentences || made.near.len() < near.min(NEAR) {
+        if made.far.len() + made.near.len() < self.texts.measured().count() {
             return Ok(Stage::Elsewhere(layer, made));
         }
         let (after, end) = reached(forward, &self.prompt, &self.pieces, &changes, None)?;
-        let (behind, _) = reached(
-            forward,
-            &self.texts.behind_new,
-            &self.pieces,
-            &changes,
-            None,
-        )?;
+        let behind = &self.texts.behind_new;
+        let (behind_before, _) = reached(forward, behind, &self.pieces, &self.base, None)?;
+        let (behind, _) = reached(forward, behind, &self.pieces, &changes, None)?;
         // The edit of a later token may have moved what an earlier one did.
         let kept = self.enough(&after.standing()) && !made.edits.is_empty();
         self.tried(layer, kept, Some(after), Some(made.elsewhere()));
@@ -563,7 +560,7 @@ impl OverlayJob {
                 made: *made,
                 layer: self.layers[layer],
                 after,
-                behind,
+                behind: [behind_before, behind],
                 says: candidates(tokenizer, &end),
             });
         }

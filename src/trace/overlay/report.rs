@@ -61,10 +61,10 @@ pub struct Report {
     pub overlap_new: Option<f64>,
     /// Mean Kullback-Leibler divergence at the end of sentences about anything, before against now, nats.
     pub kl_background: Option<f64>,
-    /// The same at prompts that differ from the fact's in one word.
+    /// The same at prompts that differ from the fact's in one word, of which no key was made.
     pub kl_near: Option<f64>,
-    /// Where the answer stands after the prompt behind a sentence that had no part in making the edits.
-    pub behind: Option<Reached>,
+    /// Where the answer stands after the prompt behind a sentence that had no part in making the edits, before and now.
+    pub behind: Option<[Reached; 2]>,
     /// The layers tried.
     pub tried: Vec<LayerTried>,
     /// What the reader should know.
@@ -109,10 +109,10 @@ impl Report {
                 "  elsewhere: mean KL {far:.5} nats at other sentences, {near:.5} at prompts with one word changed"
             ));
         }
-        if let Some(behind) = self.behind {
+        if let Some([before, now]) = self.behind {
             lines.push(format!(
-                "  behind another sentence: rank {}, P {:.4}",
-                behind.rank, behind.prob
+                "  behind another sentence: rank {} -> {}, P {:.4} -> {:.4}",
+                before.rank, now.rank, before.prob, now.prob
             ));
         }
         let notes = self.notes.iter().map(|n| format!("  note: {n}"));

@@ -7,9 +7,12 @@
 
 use crate::trace::vector::dot;
 
-/// What `lambda` is tried at, times the median square of a background vector.
-const LAMBDAS: [f64; 6] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
-/// Parts of the background, each of which is left out once to see what a `lambda` does to vectors it was not fitted to.
+/// What `lambda` is tried at, times the median square of a background vector: the larger, the more the key is heard at
+/// inputs that are like the fact's own without being it.
+const LAMBDAS: [f64; 8] = [10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6];
+/// What a key may say at the background: the largest `lambda` that keeps to it is taken.
+const SILENT: f64 = 0.1;
+/// Parts of the background, each left out once to see what a key says at texts that it was not made with.
 const FOLDS: usize = 3;
 /// What must be left of a vector, as a share of its square, once the background is taken out of it.
 const LEFT: f64 = 1e-9;
@@ -29,7 +32,7 @@ pub(super) struct Key {
     pub key: Vec<f32>,
     /// Largest `|key . b|` over the background.
     pub overlap: f64,
-    /// The same of the part of the background that was left out, for the `lambda` taken.
+    /// The same at texts left out of the background, a third at a time.
     pub held_out: f64,
 }
 
@@ -44,22 +47,11 @@ impl Background {
         self.texts.extend(&other.texts);
     }
 
-    /// The key of `k`, and of `others` of its length, the same behind other texts; `None` where nothing of `k` is its own:
-    /// zero, not finite, or in the background itself.
-    pub fn key(&self, k: &[f32], others: &[Vec<f32>]) -> Option<Key> {
+    /// The key of the first of `own`, inputs at the fact's prompt of which the others are behind other texts; `None` where
+    /// nothing of it is its own: zero, not finite, or in the background itself.
+    pub fn key(&self, own: &[Vec<f32>]) -> Option<Key> {
+        let k = own.first()?;
         let n = self.rows.len();
-        let by = 1.0 / (1 + others.len()) as f64;
-        let mut mean: Vec<f64> = k.iter().map(|v| f64::from(*v)).collect();
-        for (m, x) in others.iter().flat_map(|o| o.iter().enumerate()) {
-            if let Some(m) = mean.get_mut(m) {
-                *m += f64::from(*x);
-            }
-        }
-        let mean: Vec<f32> = mean.iter().map(|m| (m * by) as f32).collect();
-        let square = dot(k, &mean);
-        if !square.is_finite() || square <= 0.0 {
-            return None;
-        }
         let mut gram = vec![0.0; n * n];
         for i in 0..n {
             for j in 0..=i {
@@ -67,85 +59,121 @@ impl Background {
                 (gram[i * n + j], gram[j * n + i]) = (g, g);
             }
         }
-        let with = |x: &[f32]| -> Vec<f64> { self.rows.iter().map(|b| dot(b, x)).collect() };
-        let fit = Fit {
-            gram: &gram,
-            with_mean: &with(&mean),
-            with_k: &with(k),
-            product: square,
+        let with = |x: &Vec<f32>| -> Vec<f64> { self.rows.iter().map(|b| dot(b, x)).collect() };
+        let products = Products {
+            gram,
+            with: own.iter().map(with).collect(),
+            with_k: own.iter().map(|o| dot(o, k)).collect(),
         };
-        let mut squares: Vec<f64> = (0..n).map(|i| gram[i * n + i]).collect();
+        let mut squares: Vec<f64> = (0..n).map(|i| products.gram[i * n + i]).collect();
         squares.sort_by(f64::total_cmp);
-        let unit = squares.get(n / 2).copied().unwrap_or(square);
-        let unit = if unit > 0.0 { unit } else { square };
-        let tried = LAMBDAS.iter().map(|by| by * unit);
-        let tried = tried.filter_map(|lambda| Some((lambda, self.held_out(&fit, lambda)?)));
-        let (lambda, held_out) = tried.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let square = *products.with_k.first()?;
+        if !square.is_finite() || square <= 0.0 {
+            return None;
+        }
+        let unit = squares.get(n / 2).copied().filter(|u| *u > 0.0);
+        let unit = unit.unwrap_or(square);
         let all: Vec<usize> = (0..n).collect();
-        let (a, left) = fit.solve(&all, lambda)?;
-        let mut key: Vec<f64> = mean.iter().map(|v| f64::from(*v)).collect();
-        for (a, row) in a.iter().zip(&self.rows) {
-            for (x, b) in key.iter_mut().zip(row) {
-                *x -= a * f64::from(*b);
+        let fits = LAMBDAS.iter().filter_map(|by| {
+            let fit = products.fit(&all, by * unit)?;
+            let largest = products.largest(&fit, &all, &all);
+            Some((by * unit, fit, largest))
+        });
+        let mut last = None;
+        for found in fits {
+            let silent = found.2 <= SILENT;
+            last = Some(found);
+            if silent {
+                break;
             }
         }
-        let key: Vec<f32> = key.iter().map(|x| (x / left) as f32).collect();
+        let (lambda, fit, _) = last?;
+        let mut key = vec![0.0; k.len()];
+        let by = 1.0 / own.len() as f64;
+        let terms = own.iter().map(|o| (by, o));
+        let terms = terms.chain(fit.a.iter().map(|a| -a).zip(&self.rows));
+        for (by, row) in terms {
+            for (x, b) in key.iter_mut().zip(row) {
+                *x += by * f64::from(*b);
+            }
+        }
+        let key: Vec<f32> = key.iter().map(|x| (x / fit.scale) as f32).collect();
         let says = self.rows.iter().map(|b| dot(&key, b).abs());
         let overlap = says.fold(0.0, f64::max);
         let sound = key.iter().all(|x| x.is_finite());
-        sound.then_some(Key {
-            key,
+        sound.then(|| Key {
+            held_out: self.held_out(&products, lambda).unwrap_or(overlap),
             overlap,
-            held_out,
+            key,
         })
     }
 
-    /// Largest `|key . b|` over vectors that the key was not made with; `None` where it cannot be made.
-    fn held_out(&self, fit: &Fit<'_>, lambda: f64) -> Option<f64> {
-        let n = self.rows.len();
+    /// The largest that keys of this `lambda` say at the background's texts that they were not made with.
+    fn held_out(&self, products: &Products, lambda: f64) -> Option<f64> {
         let mut largest = 0.0f64;
         for fold in 0..FOLDS {
             let out = |i: &usize| self.texts[*i] % FOLDS == fold;
-            let (left_out, kept): (Vec<usize>, Vec<usize>) = (0..n).partition(out);
-            let (a, left) = fit.solve(&kept, lambda)?;
-            for t in left_out {
-                let own: f64 = kept
-                    .iter()
-                    .zip(&a)
-                    .map(|(s, a)| fit.gram[t * n + s] * a)
-                    .sum();
-                largest = largest.max(((fit.with_mean[t] - own) / left).abs());
-            }
+            let (left_out, rows): (Vec<usize>, Vec<usize>) = (0..self.rows.len()).partition(out);
+            let fit = products.fit(&rows, lambda)?;
+            largest = largest.max(products.largest(&fit, &rows, &left_out));
         }
         Some(largest)
     }
 }
 
-/// Products of all vectors: what every fit is made of.
-struct Fit<'a> {
-    /// `B B'`, `[n][n]`.
-    gram: &'a [f64],
-    /// `B m`.
-    with_mean: &'a [f64],
-    /// `B k`.
-    with_k: &'a [f64],
-    /// `k . m`.
-    product: f64,
+fn mean(of: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = of.len().max(1) as f64;
+    of.sum::<f64>() / n
 }
 
-impl Fit<'_> {
-    /// `a` for some of the rows, and `k . m - (B k) . a`.
-    fn solve(&self, rows: &[usize], lambda: f64) -> Option<(Vec<f64>, f64)> {
-        let (n, all) = (rows.len(), self.with_k.len());
+/// Products of all vectors: what every fit is made of.
+struct Products {
+    /// `B B'`, `[n][n]`.
+    gram: Vec<f64>,
+    /// `B` times each of the fact's own vectors, `[own][n]`.
+    with: Vec<Vec<f64>>,
+    /// `k` times each of them, itself first.
+    with_k: Vec<f64>,
+}
+
+/// A key as what it is made of.
+struct Fit {
+    a: Vec<f64>,
+    /// `k . m - (B k) . a`, which the key is divided by.
+    scale: f64,
+}
+
+impl Products {
+    /// The key against some of the rows.
+    fn fit(&self, rows: &[usize], lambda: f64) -> Option<Fit> {
+        let n = rows.len();
+        let all = self.with.first()?.len();
         let mut matrix = Vec::with_capacity(n * n);
         for i in rows {
             matrix.extend(rows.iter().map(|j| self.gram[i * all + j]));
         }
         (0..n).for_each(|i| matrix[i * n + i] += lambda);
-        let a = cholesky_solve(matrix, rows.iter().map(|i| self.with_mean[*i]).collect())?;
-        let known = rows.iter().zip(&a).map(|(i, a)| self.with_k[*i] * a);
-        let left = self.product - known.sum::<f64>();
-        (left > LEFT * self.product).then_some((a, left))
+        let a = cholesky_solve(matrix, rows.iter().map(|i| self.with_mean(*i)).collect())?;
+        let product = mean(self.with_k.iter().copied());
+        let known = rows.iter().zip(&a).map(|(i, a)| self.with[0][*i] * a);
+        let scale = product - known.sum::<f64>();
+        (scale > LEFT * self.with_k[0]).then_some(Fit { a, scale })
+    }
+
+    /// A row times `m`.
+    fn with_mean(&self, row: usize) -> f64 {
+        mean(self.with.iter().map(|w| w[row]))
+    }
+
+    /// The largest `|key . b|` over rows `at`, of a key made against `rows`.
+    fn largest(&self, fit: &Fit, rows: &[usize], at: &[usize]) -> f64 {
+        let n = self.with.first().map_or(0, Vec::len);
+        let says = at.iter().map(|t| {
+            let products = rows.iter().map(|s| self.gram[t * n + s]);
+            let known: f64 = products.zip(&fit.a).map(|(b, a)| b * a).sum();
+            ((self.with_mean(*t) - known) / fit.scale).abs()
+        });
+        says.fold(0.0, f64::max)
     }
 }
 
@@ -197,19 +225,23 @@ mod tests {
             background.push(row, i);
         }
         let k = [2.0, 1.0, 0.0, 1.0];
-        let key = background.key(&k, &[]).expect("a key");
+        let key = background.key(&[k.to_vec()]).expect("a key");
         assert!((dot(&key.key, &k) - 1.0).abs() < 1e-5);
         assert!(key.overlap < 0.05, "{key:?}");
-        assert!(Background::default().key(&k, &[]).expect("a key").overlap == 0.0);
+        assert!(
+            Background::default()
+                .key(&[k.to_vec()])
+                .expect("a key")
+                .overlap
+                == 0.0
+        );
         // Behind other texts it is another vector, whose own part is heard too; at `k` itself the key still says one.
         let other = vec![1.0, 3.0, 0.5, 1.0];
-        let both = background
-            .key(&k, std::slice::from_ref(&other))
-            .expect("a key");
+        let both = background.key(&[k.to_vec(), other.clone()]).expect("a key");
         assert!((dot(&both.key, &k) - 1.0).abs() < 1e-5);
         assert!(dot(&both.key, &other) > dot(&key.key, &other), "{both:?}");
-        assert!(background.key(&[0.0; 4], &[]).is_none());
-        assert!(background.key(&[f32::NAN; 4], &[]).is_none());
+        assert!(background.key(&[vec![0.0; 4]]).is_none());
+        assert!(background.key(&[vec![f32::NAN; 4]]).is_none());
         assert!(
             background
                 .key(&[f32::INFINITY, 0.0, 0.0, 0.0], &[])
@@ -268,13 +300,13 @@ mod tests {
             let by: f64 = x.iter().zip(&wide).map(|(x, k)| x * k).sum();
             let n = rows.len();
             let gram: Vec<f64> = rows.iter().flat_map(|a| rows.iter().map(|b| dot(a, b))).collect();
-            let c: Vec<f64> = rows.iter().map(|b| dot(b, &k)).collect();
-            let fit = Fit { gram: &gram, with_mean: &c, with_k: &c, product: dot(&k, &k) };
+            let with = rows.iter().map(|b| dot(b, &k)).collect();
+            let products = Products { gram, with: vec![with], with_k: vec![dot(&k, &k)] };
             let all: Vec<usize> = (0..n).collect();
-            let (a, left) = fit.solve(&all, lambda).expect("a fit");
+            let fit = products.fit(&all, lambda).expect("a fit");
             for i in 0..6 {
-                let sum: f64 = a.iter().zip(&rows).map(|(a, b)| a * f64::from(b[i])).sum();
-                let key = (wide[i] - sum) / left;
+                let sum: f64 = fit.a.iter().zip(&rows).map(|(a, b)| a * f64::from(b[i])).sum();
+                let key = (wide[i] - sum) / fit.scale;
                 prop_assert!((key - x[i] / by).abs() < 1e-6, "{key} {}", x[i] / by);
             }
         }
