@@ -22,8 +22,8 @@ pub enum TraceError {
     Overlay(Box<OverlayError>),
     /// More than memory should hold.
     #[error(
-        "the streams of {positions} positions are too large for memory; name fewer (POSITIONS a-b), or SAVE them, which \
-         needs none"
+        "the streams of {positions} positions are too large for memory; name fewer (POSITIONS a-b), or SAVE them all, \
+         which needs none"
     )]
     TooLarge {
         /// Positions asked for.

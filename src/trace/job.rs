@@ -69,12 +69,21 @@ impl TraceJob {
         also: Option<&mut Sink<'_>>,
     ) -> Result<Self, TraceError> {
         let prompt = answer::encode(tokenizer, &statement.prompt)?;
-        let span = positions(statement.positions, prompt.len())?;
+        let last = prompt.len() - 1..prompt.len();
+        let mut span = positions(statement.positions, prompt.len())?;
+        let mut notes = Vec::new();
+        if also.is_some() && Stream::bytes(forward.model(), span.len(), statement.heads).is_none() {
+            notes.push(format!(
+                "figures are those of the last of {} positions: all of them are in the file, not in memory",
+                span.len()
+            ));
+            span = last.clone();
+        }
         let model = forward.model();
         let (n_layers, hidden) = (model.hparams.n_layers, model.hparams.n_embd);
         let mut stream = Stream::new(model, span.clone(), statement.heads)?;
         let capture = Capture {
-            which: if also.is_some() || span != (prompt.len() - 1..prompt.len()) {
+            which: if also.is_some() || span != last {
                 Which::All
             } else {
                 Which::Last
@@ -99,7 +108,6 @@ impl TraceJob {
                 return Err(e);
             }
         };
-        let mut notes = Vec::new();
         let answers = answers(forward, tokenizer, statement, &prompt, &logits, &mut notes);
         forward.set_edits(None);
         let answers = answers?;

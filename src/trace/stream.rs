@@ -41,34 +41,35 @@ pub struct Stream {
 const PARTS: usize = 3;
 
 impl Stream {
+    /// Bytes that so many positions take; `None` where that is more than memory should hold.
+    pub fn bytes(model: &Model, positions: usize, heads: bool) -> Option<usize> {
+        let hp = &model.hparams;
+        let heads = if heads { hp.attn_dim() } else { 0 };
+        let waypoint = PARTS.checked_mul(hp.n_embd)?.checked_add(heads)?;
+        let bytes = positions
+            .checked_mul(hp.n_layers + 1)?
+            .checked_mul(waypoint)?
+            .checked_mul(size_of::<f32>())?;
+        (bytes <= MAX_BYTES).then_some(bytes)
+    }
+
     /// Room for positions of a text.
     ///
     /// # Errors
     /// [`TraceError::TooLarge`].
     pub fn new(model: &Model, positions: Range<usize>, heads: bool) -> Result<Self, TraceError> {
+        let n = positions.len();
+        Self::bytes(model, n, heads).ok_or(TraceError::TooLarge { positions: n })?;
         let hp = &model.hparams;
         let attn_dim = if heads { hp.attn_dim() } else { 0 };
-        let n = positions.len();
-        let sizes = || {
-            let data = n
-                .checked_mul(hp.n_layers + 1)?
-                .checked_mul(PARTS)?
-                .checked_mul(hp.n_embd)?;
-            let heads = n.checked_mul(hp.n_layers)?.checked_mul(attn_dim)?;
-            let bytes = data.checked_add(heads)?.checked_mul(size_of::<f32>())?;
-            Some((data, heads, bytes))
-        };
-        match sizes() {
-            Some((data, heads, bytes)) if bytes <= MAX_BYTES => Ok(Self {
-                n_layers: hp.n_layers,
-                hidden: hp.n_embd,
-                positions,
-                data: vec![0.0; data],
-                attn_dim,
-                heads: vec![0.0; heads],
-            }),
-            _ => Err(TraceError::TooLarge { positions: n }),
-        }
+        Ok(Self {
+            n_layers: hp.n_layers,
+            hidden: hp.n_embd,
+            positions,
+            data: vec![0.0; n * (hp.n_layers + 1) * PARTS * hp.n_embd],
+            attn_dim,
+            heads: vec![0.0; n * hp.n_layers * attn_dim],
+        })
     }
 
     /// Takes a vector in, if it is of a position held here.
