@@ -85,6 +85,7 @@ impl Panel {
         match self {
             Self::Path => "path",
             Self::Advice => "advice",
+            Self::Counters => "perf",
             Self::Timeline => "time",
             Self::Roofline => "roof",
             Self::Latency => "latency",

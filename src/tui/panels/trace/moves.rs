@@ -3,6 +3,8 @@
 use super::reading::{Reading, frame, shows_map};
 use super::{chart, compare, map, plan, strip, table};
 use crate::session::snapshot::Command;
+use crate::trace::job::TOP;
+use crate::trace::lang::{Positions, Statement, Trace};
 use crate::tui::keymap::Action;
 use crate::tui::panels::chrome;
 use crate::tui::state::{App, Panel};
@@ -149,26 +151,15 @@ fn trace_prompt(app: &mut App) -> Vec<Command> {
         app.notice = Some("the run has no prompt to trace".into());
         return Vec::new();
     }
-    let statement = format!("TRACE {} POSITIONS ALL TOP 10;", quote(prompt));
+    let statement = Statement::Trace(Trace {
+        prompt: prompt.to_owned(),
+        positions: Some(Positions::All),
+        top: Some(TOP),
+        ..Trace::default()
+    });
+    let statement = statement.to_string();
     remember(app, &statement);
     vec![Command::Trace(statement)]
-}
-
-/// A string of the TRACE language.
-fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '\\' | '"' => out.extend(['\\', c]),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_control() => out.push_str(&format!("\\u{{{:x}}}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 fn toggle_map(app: &mut App) {
@@ -204,17 +195,4 @@ fn next_answer(app: &mut App) {
     }
     app.views.trace.map = false;
     app.views.trace.answer = (at + 1) % count;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prompts_become_strings_of_the_language() {
-        assert_eq!(
-            quote("a\"b\\c\nd\te\u{1b}é"),
-            "\"a\\\"b\\\\c\\nd\\te\\u{1b}é\""
-        );
-    }
 }
