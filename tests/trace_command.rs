@@ -76,12 +76,11 @@ fn rounded(value: &mut serde_json::Value) {
 #[test]
 fn tables_are_these() {
     let all =
-        "TRACE \"The capital of France is\"; TRACE 'The capital of France is' TOP 7 LAYERS 0, 4-4;
+        "TRACE \"The capital of France is\"; TRACE 'The capital of France is' TOP 7 LAYERS 0, 4, 8;
         TRACE \"The capital of France is\" FOR \"Paris\", \"Lyon\" POSITIONS 3-4 LAYERS EVERY 2;
         TRACE \"The capital of France is\" DECOMPOSE HEADS;
         PATCH \"The capital of France is\" FROM \"The capital of Italy is\" FOR \"Rome\";";
-    let all = all.replace("0, 4-4", "0, 4, 8");
-    insta::assert_snapshot!(good(&[&all]));
+    insta::assert_snapshot!(good(&[all]));
 }
 
 #[test]
@@ -91,6 +90,8 @@ fn json_is_this() {
     assert_eq!(out.lines().count(), 1);
     let mut value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     rounded(&mut value);
+    // It has the version.
+    value["generator"] = "cbtop".into();
     insta::assert_snapshot!(serde_json::to_string_pretty(&value).expect("text"));
 }
 
@@ -258,8 +259,7 @@ fn a_saved_trace_opens_to_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("france.trace");
     let path = path.to_str().expect("UTF-8");
-    let source = format!("{FRANCE} TOP 3 DECOMPOSE LAYERS 0, 3-3 POSITIONS ALL SAVE \"{path}\"");
-    let source = source.replace("3-3", "5");
+    let source = format!("{FRANCE} TOP 3 DECOMPOSE LAYERS 0, 5 POSITIONS ALL SAVE \"{path}\"");
     let saved = good(&[&source]);
     let opened = good(&["--open", path]);
     let note = format!("note: saved to {path}\n");
