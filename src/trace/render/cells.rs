@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn tokens_show_what_is_in_them() {
-        let shown = [" Paris", "\n", "\x1b[31m", "a\\n", "\u{202e}", "日本", ""].map(|t| token(t));
+        let shown = [" Paris", "\n", "\x1b[31m", "a\\n", "\u{202e}", "日本", ""].map(token);
         assert_eq!(
             shown,
             [
