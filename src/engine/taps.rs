@@ -25,9 +25,8 @@ impl<O: Observer> Engine<O> {
         let n_layers = self.model.hparams.n_layers;
         let held = self.exec.held().unwrap_or(0);
         let model = Arc::clone(&self.model);
-        for layer in (n_layers + 1).saturating_sub(held)..=n_layers {
-            self.exec.hand_on(&model, layer, &self.input, sink);
-        }
+        let layers = (n_layers + 1).saturating_sub(held)..n_layers + 1;
+        self.exec.hand_on(&model, layers, &self.input, sink);
     }
 
     /// What the steps from now on change in the stream; the cache keeps what was computed before.
@@ -40,8 +39,8 @@ impl<O: Observer> Engine<O> {
         self.exec.edits()
     }
 
-    /// Runs the step in progress to its end; `sink` gets every captured vector, layer by layer, in a layer token by token.
-    /// Memory is bounded: after every few layers what they left is handed on.
+    /// Runs the step in progress to its end; `sink` gets every captured vector: of a few layers at a time, in them token by
+    /// token, so that memory is bounded.
     ///
     /// # Errors
     /// [`EngineError::WorkerFailed`].
@@ -64,9 +63,7 @@ impl<O: Observer> Engine<O> {
                 self.observer.pause();
             }
             let model = Arc::clone(&self.model);
-            for layer in first..end {
-                self.exec.hand_on(&model, layer, &self.input, sink);
-            }
+            self.exec.hand_on(&model, first..end, &self.input, sink);
             first = end;
         }
         Ok(())

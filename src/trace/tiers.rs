@@ -83,9 +83,9 @@ pub struct Resume {
     pub layer: u32,
     /// Share of next tokens that are those of the whole text, with nothing before the window.
     pub alone_same: f64,
-    /// The same with one token before it, the last of the text before.
+    /// The same with two tokens before it, the first and the last of the text before.
     pub token_same: f64,
-    /// The same with the boundary residual in that token's place.
+    /// The same with the boundary residual in the second one's place.
     pub resumed_same: f64,
     /// Mean forward KL divergence from the whole text's predictions, nats: alone, token, resumed.
     pub kl: (f64, f64, f64),
@@ -417,7 +417,12 @@ fn resume(
         let after = after.get(..RESUMED).unwrap_or(after);
         let whole: Vec<u32> = before.iter().chain(after).copied().collect();
         let Some(&last) = before.last() else { continue };
-        let behind: Vec<u32> = std::iter::once(last).chain(after.iter().copied()).collect();
+        // Heads that have nothing to attend to look at the first token (<https://arxiv.org/abs/2309.17453>): it stays one.
+        let first = before.first().copied().unwrap_or(last);
+        let behind: Vec<u32> = [first, last]
+            .into_iter()
+            .chain(after.iter().copied())
+            .collect();
         let truth = match tail(forward, &whole, after.len()) {
             Ok(truth) => truth,
             // Two windows may be more than the context.
@@ -430,7 +435,7 @@ fn resume(
         let edit = Edit {
             layer: layer as usize,
             site: Site::Residual,
-            positions: 0..1,
+            positions: 1..2,
             change: Change::Replace(residual.into()),
         };
         let edits = Edits::new(forward.model(), vec![edit], Vec::new())?;

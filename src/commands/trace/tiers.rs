@@ -26,14 +26,14 @@ pub fn run(args: &TraceArgs, format: Format, out: &mut impl Write) -> anyhow::Re
         None => TEXT.into(),
     };
     let ids = answer::encode(&loaded.tokenizer, &text)?;
-    let most = loaded.model.hparams.n_ctx_train.saturating_sub(RESUMED + 1);
+    let most = loaded.model.hparams.n_ctx_train.saturating_sub(RESUMED + 2);
     let window = args.window.unwrap_or(WINDOW.min(most)).max(1);
     let wanted = window.saturating_mul(args.windows);
     let ids = ids.get(..wanted).unwrap_or(&ids);
     let kv_type = args.engine.kv_type.unwrap_or(KvType::F16);
     let kv = bytes_per_token(&loaded.model.hparams, kv_type) * window as u64;
     let folder = tempfile::tempdir().context("a folder for the stores")?;
-    let table = forward::with(args, &loaded, window + RESUMED + 1, |forward| {
+    let table = forward::with(args, &loaded, window + RESUMED + 2, |forward| {
         let mut progress = Progress::new();
         let mut told = |done, all| progress.show("windows", done, all);
         let table = measure(
@@ -130,12 +130,12 @@ fn print_resume(r: &Resume, out: &mut impl Write) -> std::io::Result<()> {
     )?;
     let rows = [
         ("nothing", r.alone_same, r.kl.0),
-        ("the last token of the text", r.token_same, r.kl.1),
+        ("its first and last token", r.token_same, r.kl.1),
     ];
     for (what, same, kl) in rows {
         writeln!(out, "{what:<44}  {:>9.1}%  {kl:>9.4}", 100.0 * same)?;
     }
-    let what = format!("that token, with the residual of layer {}", r.layer);
+    let what = format!("the last one with its residual of layer {}", r.layer);
     writeln!(
         out,
         "{what:<44}  {:>9.1}%  {:>9.4}",

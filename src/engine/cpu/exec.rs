@@ -168,11 +168,12 @@ impl Executor {
         self.tap.as_ref().map(|t| t.held)
     }
 
-    /// Gives `sink` what a layer has left.
+    /// Gives `sink` what layers have left that are held at once, token by token: of a token, what the layers wrote lies
+    /// together in every file of chains.
     pub fn hand_on(
         &mut self,
         model: &Model,
-        layer: usize,
+        layers: Range<usize>,
         step: &StepInput,
         sink: &mut dyn FnMut(Captured<'_>),
     ) {
@@ -180,22 +181,22 @@ impl Executor {
             return;
         };
         let tokens = step.ids.len();
-        for token in tap.first(tokens)..tokens {
-            let Some(col) = tap.column(token, tokens) else {
-                continue;
-            };
-            for part in tap.parts(layer) {
-                let len = match part {
-                    Part::Heads => model.hparams.attn_dim(),
-                    Part::Key => Edits::key_len(model, layer),
-                    _ => model.hparams.n_embd,
-                };
-                sink(Captured {
-                    layer,
-                    part,
-                    position: step.places[token].position,
-                    data: tap.get(layer, part, col, len),
-                });
+        let first = tap.first(tokens);
+        for (col, place) in step.places.iter().skip(first).enumerate() {
+            for layer in layers.clone() {
+                for part in tap.parts(layer) {
+                    let len = match part {
+                        Part::Heads => model.hparams.attn_dim(),
+                        Part::Key => Edits::key_len(model, layer),
+                        _ => model.hparams.n_embd,
+                    };
+                    sink(Captured {
+                        layer,
+                        part,
+                        position: place.position,
+                        data: tap.get(layer, part, col, len),
+                    });
+                }
             }
         }
     }
