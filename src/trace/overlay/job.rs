@@ -28,6 +28,8 @@ const FIRST_SIZE: f64 = 0.1;
 const ROUNDS: u32 = 3;
 /// Forward passes of one call at most, about.
 const PASSES: usize = 4;
+/// Mean divergence at prompts with one word changed, nats, from which on the reader is warned.
+const MUCH: f64 = 1.0;
 /// Candidates reported.
 const SAYS: usize = 5;
 
@@ -289,6 +291,12 @@ impl OverlayJob {
                 fact.after.prob
             )),
             _ => {}
+        }
+        if let Some(near) = report.kl_near.filter(|kl| *kl > MUCH) {
+            report.notes.push(format!(
+                "prompts like this one are changed too (mean KL {near:.2} nats): the layer can hardly tell them apart, another \
+                 one (LAYER n) may"
+            ));
         }
         if kind == Kind::Deleted && report.pieces.len() > 1 {
             report.notes.push(format!(

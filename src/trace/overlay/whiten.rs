@@ -244,7 +244,7 @@ mod tests {
         assert!(background.key(&[vec![f32::NAN; 4]]).is_none());
         assert!(
             background
-                .key(&[f32::INFINITY, 0.0, 0.0, 0.0], &[])
+                .key(&[vec![f32::INFINITY, 0.0, 0.0, 0.0]])
                 .is_none()
         );
     }
