@@ -115,8 +115,11 @@ impl Search {
             standing,
         };
         let score = self.goal.score(&standing);
-        match self.best {
-            Some(best) if score <= self.goal.score(&best.standing) => self.falls += 1,
+        let best = self.best.map(|best| self.goal.score(&best.standing));
+        match best {
+            Some(best) if score < best => self.falls += 1,
+            // A probability of 1 may stay 1 for a while.
+            Some(best) if score == best => {}
             _ => {
                 self.falls = 0;
                 self.best = Some(tried);
