@@ -36,10 +36,18 @@ pub struct Tracer {
     facts: Option<Arc<Edits>>,
 }
 
+/// Where a trace goes, besides to whoever asked for it.
+pub struct Save {
+    saving: Saving,
+    path: String,
+    /// The statement, for the file.
+    statement: String,
+}
+
 /// A statement being run.
 pub enum Work {
     /// `TRACE`, and the file it is saved to.
-    Trace(Box<TraceJob>, Option<(Saving, String, String)>),
+    Trace(Box<TraceJob>, Option<Box<Save>>),
     /// `PATCH`.
     Patch(Box<PatchJob>),
     /// `INSERT` and `DELETE`.
@@ -149,10 +157,15 @@ impl Tracer {
             edits,
             hear.as_mut().map(|h| h as &mut super::job::Sink<'_>),
         )?;
-        let saving = saving.zip(statement.save.clone());
-        let saving =
-            saving.map(|(s, path)| (s, path, Statement::Trace(statement.clone()).to_string()));
-        Ok(Work::Trace(Box::new(job), saving))
+        let save = saving.zip(statement.save.clone());
+        let save = save.map(|(saving, path)| {
+            Box::new(Save {
+                saving,
+                path,
+                statement: Statement::Trace(statement.clone()).to_string(),
+            })
+        });
+        Ok(Work::Trace(Box::new(job), save))
     }
 
     /// Does the next piece. Returns whether there are more.
@@ -178,13 +191,13 @@ impl Tracer {
     /// A file that cannot be written; its target is as it was.
     pub fn finish(&mut self, work: Work) -> Result<Outcome, TraceError> {
         match work {
-            Work::Trace(job, saving) => {
+            Work::Trace(job, save) => {
                 let (mut view, _) = job.finish();
                 view.facts = self.overlay.facts().len() as u32;
-                if let Some((mut saving, path, statement)) = saving {
-                    saving.complete()?;
-                    saving.finish(Some((&statement, &view)))?;
-                    view.notes.push(format!("saved to {path}"));
+                if let Some(mut save) = save {
+                    save.saving.complete()?;
+                    save.saving.finish(Some((&save.statement, &view)))?;
+                    view.notes.push(format!("saved to {}", save.path));
                 }
                 Ok(Outcome::Trace(Box::new(view)))
             }
