@@ -376,6 +376,9 @@ pub struct TraceArgs {
     /// The scalar F32 reference, or the kernels that the dashboard runs.
     #[arg(long, value_enum, default_value_t = EvalPath::Fast)]
     pub path: EvalPath,
+    /// SAVE writes version 1 of the format, for programs that know no other: chains alone, without the figures.
+    #[arg(long)]
+    pub save_version_1: bool,
     /// Measure what each tier of a context store keeps of a text: bytes, compression against the kv cache, accuracy.
     #[arg(long, conflicts_with_all = ["statements", "file", "prompts", "open"])]
     pub tiers: bool,
@@ -385,6 +388,9 @@ pub struct TraceArgs {
     /// Tokens of a window for --tiers [default: 200, less in a shorter context].
     #[arg(long, value_name = "TOKENS", requires = "tiers")]
     pub window: Option<usize>,
+    /// Keep the stores that --tiers writes in this folder: the boundary residuals, and a context store for every tier.
+    #[arg(long, value_name = "FOLDER", requires = "tiers")]
+    pub stores: Option<PathBuf>,
     /// Windows for --tiers at most.
     #[arg(long, value_name = "N", default_value_t = 12, requires = "tiers")]
     pub windows: usize,

@@ -6,6 +6,7 @@ mod text;
 
 use crate::cli::InspectArgs;
 use cbtop::gguf::Gguf;
+use cbtop::trace::render::cells;
 use facts::Facts;
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ pub fn run(args: &InspectArgs, out: &mut impl Write) -> anyhow::Result<ExitCode>
     let facts = Facts::gather(&gguf, args.ctx, args.kv_type)?;
     if args.json {
         let json = serde_json::to_string_pretty(&facts).map_err(std::io::Error::from)?;
-        writeln!(out, "{}", escape::json(&json))?;
+        writeln!(out, "{}", cells::json(&json))?;
     } else {
         text::print(&facts, out)?;
     }

@@ -20,6 +20,20 @@ pub struct Capture {
     pub keys: bool,
 }
 
+impl Capture {
+    /// The stream of the last token.
+    pub const LAST: Self = Self {
+        which: Which::Last,
+        heads: false,
+        keys: false,
+    };
+    /// The stream of all tokens.
+    pub const ALL: Self = Self {
+        which: Which::All,
+        ..Self::LAST
+    };
+}
+
 /// What a vector is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {

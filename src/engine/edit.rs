@@ -121,10 +121,14 @@ impl Edits {
         for edit in &edits {
             layer(edit.layer, usize::from(edit.site != Site::Residual))?;
             check_site(model, edit)?;
-            let wanted = edit.positions.len() * site_len(model, edit.site);
+            let wanted = edit.positions.len().checked_mul(site_len(model, edit.site));
             match &edit.change {
-                Change::Replace(values) if values.len() != wanted => {
-                    return refuse(format!("an edit of {wanted} values got {}", values.len()));
+                Change::Replace(values) if Some(values.len()) != wanted => {
+                    return refuse(format!(
+                        "an edit of {} positions got {} values",
+                        edit.positions.len(),
+                        values.len()
+                    ));
                 }
                 Change::Scale(by) if !by.is_finite() => {
                     return refuse(format!("a stream cannot be multiplied by {by}"));

@@ -31,6 +31,7 @@ impl Session {
             Command::Apply(id) => self.apply(&id),
             Command::Undo => self.undo(),
             Command::Trace(source) => self.trace(&source),
+            Command::StopTrace => self.stop_tracing(),
             Command::FollowTrace(on) => self.follow(on),
             Command::KeepTrace => self.keep_trace(),
             Command::Scrub(_) => {

@@ -606,6 +606,8 @@ impl Session {
         self.faults.interrupt();
         self.profile.interrupt();
         let mut engine = build_engine(&self.loaded.model, &config, &self.options)?;
+        // Before the text so far is read again: facts are in force for all of it.
+        engine.set_edits(self.engine.edits().cloned());
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self
             .prompt_ids
@@ -618,7 +620,6 @@ impl Session {
             engine.prefill(&cached)?;
         }
         engine.set_capture(self.engine.capture())?;
-        engine.set_edits(self.engine.edits().cloned());
         self.kernels = Arc::new(super::publish::kernels(&engine));
         self.engine = engine;
         if !self.peaks.is_empty() && !self.options.clock.is_modelled() {

@@ -185,6 +185,8 @@ pub enum Command {
     ResetStats,
     /// Run statements of the TRACE language; pictures go to the trace pane.
     Trace(String),
+    /// End the statement that runs, and those that wait.
+    StopTrace,
     /// Trace generated tokens as they come, or no longer.
     FollowTrace(bool),
     /// Keep the trace shown beside the next ones, or, where one is kept, no longer.

@@ -5,7 +5,7 @@
 
 use super::load::Loaded;
 use super::run::Session;
-use crate::engine::capture::{Capture, Which};
+use crate::engine::capture::Capture;
 use crate::engine::edit::Edits;
 use crate::engine::{Config, Engine, EngineError, Unobserved};
 use crate::trace::TraceError;
@@ -23,12 +23,6 @@ use std::sync::Arc;
 const FOLLOWED: usize = 128;
 /// Vectors that a trace's engine reads through the head at once.
 pub const LENS_ROWS: usize = 32;
-/// What is captured of a followed generation.
-const LAST: Capture = Capture {
-    which: Which::Last,
-    heads: false,
-    keys: false,
-};
 
 /// A model that statements run on.
 struct Bench {
@@ -93,8 +87,6 @@ struct Running {
     statement: Statement,
     work: Work,
     on_other: bool,
-    /// What came of it on the session's model.
-    first: Option<Outcome>,
 }
 
 /// Everything traced in a session.
@@ -179,7 +171,6 @@ impl Tracing {
                 statement,
                 work,
                 on_other: false,
-                first: None,
             });
             return Ok(());
         };
@@ -195,24 +186,22 @@ impl Tracing {
         let outcome = tracer.finish(running.work)?;
         // A file is saved once, and facts belong to the session's model.
         let compared = matches!(&running.statement, Statement::Trace(t) if t.save.is_none());
-        if let (Some(other), false, true) = (&mut self.other, running.on_other, compared) {
-            let work = other.begin(config, &running.statement)?;
-            self.running = Some(Running {
-                statement: running.statement,
-                work,
-                on_other: true,
-                first: Some(outcome),
-            });
-            return Ok(());
-        }
-        if let Some(first) = running.first {
-            self.take(first);
+        if running.on_other {
             if let Outcome::Trace(view) = outcome {
                 self.beside = Some(Arc::from(view));
             }
             return Ok(());
         }
+        // Shown before the other model's, which may fail.
         self.take(outcome);
+        if let Some(other) = self.other.as_mut().filter(|_| compared) {
+            let work = other.begin(config, &running.statement)?;
+            self.running = Some(Running {
+                statement: running.statement,
+                work,
+                on_other: true,
+            });
+        }
         Ok(())
     }
 
@@ -261,10 +250,34 @@ impl Session {
             self.tracing.running = None;
             self.complain(e.to_string());
         }
+        self.follow_if_still();
         let facts = self.tracing.facts().cloned();
-        if facts.as_ref() != self.engine.edits() {
+        let same = match (&facts, self.engine.edits()) {
+            (Some(new), Some(old)) => Arc::ptr_eq(new, old),
+            (new, old) => new.is_none() && old.is_none(),
+        };
+        if !same {
+            // A token runs under one set of facts.
+            self.leave_token();
             self.engine.set_edits(facts);
             self.note("facts have changed: they hold from the next token on; restart to read the prompt with them");
+        }
+    }
+
+    /// Ends the statement that runs, and those that wait.
+    pub(super) fn stop_tracing(&mut self) {
+        if self.is_tracing() {
+            self.tracing.queue.clear();
+            self.tracing.running = None;
+            self.note("the statement was stopped");
+        }
+    }
+
+    /// Captures only while a generation is followed.
+    fn follow_if_still(&mut self) {
+        let capture = self.tracing.following.then_some(Capture::LAST);
+        if let Err(e) = self.engine.set_capture(capture) {
+            self.complain(e.to_string());
         }
     }
 
@@ -285,7 +298,7 @@ impl Session {
     pub(super) fn follow(&mut self, on: bool) {
         self.tracing.used = true;
         self.leave_token();
-        if let Err(e) = self.engine.set_capture(on.then_some(LAST)) {
+        if let Err(e) = self.engine.set_capture(on.then_some(Capture::LAST)) {
             self.complain(e.to_string());
             return;
         }
@@ -326,6 +339,7 @@ impl Session {
             Ok(()) => {}
             Err(e) => {
                 self.tracing.following = false;
+                self.follow_if_still();
                 self.complain(e.to_string());
             }
         }
@@ -344,16 +358,23 @@ impl Session {
         };
         let tokenizer = Arc::clone(&self.loaded.tokenizer);
         let trace = read.position(&mut self.engine, &tokenizer, position)?;
-        let mut view = self.followed();
-        if let Some(shown) = self.tracing.shown.take() {
-            let kept = Arc::unwrap_or_clone(shown).positions;
-            // After a restart positions begin again.
-            let before =
-                |p: &crate::trace::figures::PositionTrace| (p.position as usize) < position;
-            view.positions = kept.into_iter().filter(before).collect();
-            let over = (view.positions.len() + 1).saturating_sub(FOLLOWED);
-            view.positions.drain(..over);
-        }
+        let shown = self.tracing.shown.take().map(Arc::unwrap_or_clone);
+        let here = self.prompt_ids.len() + self.history().len();
+        let mut view = match shown {
+            // One token more, or none: the others' texts are there.
+            Some(mut shown) if shown.tokens.len() <= here && here - shown.tokens.len() <= 1 => {
+                let new = self.history().last().filter(|_| shown.tokens.len() < here);
+                shown
+                    .tokens
+                    .extend(new.map(|id| answer::text(&tokenizer, *id)));
+                shown
+            }
+            _ => self.followed(),
+        };
+        // After a restart positions begin again.
+        view.positions.retain(|p| (p.position as usize) < position);
+        let over = (view.positions.len() + 1).saturating_sub(FOLLOWED);
+        view.positions.drain(..over);
         view.positions.push(trace);
         self.tracing.shown = Some(Arc::new(view));
         Ok(())

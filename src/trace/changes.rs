@@ -7,18 +7,19 @@ use super::saved::Saved;
 use super::stream::{Chains, Stream};
 use super::{Forward, TraceError};
 use crate::engine::capture::{Capture, Captured, Part, Which};
-use crate::engine::edit::{Change, Edit, Site};
+use crate::engine::edit::{Change, Edit, Edits, Site};
 use crate::tokenizer::Tokenizer;
 use std::path::Path;
+use std::sync::Arc;
 
-/// The edits of a statement whose prompt has `n` tokens; runs the prompts that vectors come from, under the changes in
-/// force now.
+/// The edits of a statement whose prompt has `n` tokens; runs the prompts that vectors come from, under `facts`.
 ///
 /// # Errors
 /// A layer, position, head or neuron that does not exist; a file or prompt without the vector.
 pub fn resolve(
     forward: &mut dyn Forward,
     tokenizer: &Tokenizer,
+    facts: Option<&Arc<Edits>>,
     wishes: &[Wish],
     n: usize,
 ) -> Result<Vec<Edit>, TraceError> {
@@ -44,7 +45,7 @@ pub fn resolve(
                     keys: matches!(site, Site::Neuron(_)),
                 };
                 let dim = forward.model().hparams.head_dim_v;
-                forward.run(&ids, capture, &mut |c| taken.hear(&c, dim))?;
+                forward.run_under(facts.cloned(), &ids, capture, &mut |c| taken.hear(&c, dim))?;
                 taken.change(&at, n, ids.len())?
             }
             How::FromFile(path) => {

@@ -1,7 +1,7 @@
 //! What can run a text and let its residual stream be read: the engine, or the scalar reference.
 
 use super::TraceError;
-use crate::engine::capture::{Capture, Captured};
+use crate::engine::capture::{Capture, Captured, Which};
 use crate::engine::edit::Edits;
 use crate::engine::reference::Reference;
 use crate::engine::{Engine, EngineError, Logits, Observer, StepKind};
@@ -27,6 +27,23 @@ pub trait Forward {
         capture: Capture,
         sink: &mut dyn FnMut(Captured<'_>),
     ) -> Result<Vec<f32>, TraceError>;
+
+    /// As [`Self::run`], under changes that are in force for this run alone.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    fn run_under(
+        &mut self,
+        edits: Option<Arc<Edits>>,
+        ids: &[u32],
+        capture: Capture,
+        sink: &mut dyn FnMut(Captured<'_>),
+    ) -> Result<Vec<f32>, TraceError> {
+        self.set_edits(edits);
+        let logits = self.run(ids, capture, sink);
+        self.set_edits(None);
+        logits
+    }
 
     /// The logit lens: vectors of the stream, `[n][n_embd]`, through final norm and head; `each(i, logits)`.
     ///
@@ -62,30 +79,9 @@ impl<O: Observer> Forward for Engine<O> {
         }
         self.truncate(0);
         self.set_capture(Some(capture))?;
-        let chunk = self.config().chunk;
-        let mut rest = ids;
-        loop {
-            let (part, after) = rest.split_at(rest.len().min(chunk));
-            let (logits, last) = if after.is_empty() {
-                (Logits::Last, true)
-            } else {
-                (Logits::None, false)
-            };
-            self.begin(part, logits, StepKind::Prefill)?;
-            // Of a prompt, the last token is that of its last chunk.
-            let skip = capture.which == crate::engine::capture::Which::Last && !last;
-            if skip {
-                self.finish()?;
-            } else {
-                self.finish_captured(sink)?;
-            }
-            self.end_step();
-            if last {
-                break;
-            }
-            rest = after;
-        }
+        let done = run_captured(self, ids, capture.which, sink);
         self.set_capture(None)?;
+        done?;
         Ok(self.logits(0).to_vec())
     }
 
@@ -95,6 +91,33 @@ impl<O: Observer> Forward for Engine<O> {
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), TraceError> {
         Ok(Engine::lens(self, residuals, each)?)
+    }
+}
+
+/// Runs a text in chunks; of the last token alone, only its own chunk is handed on.
+fn run_captured<O: Observer>(
+    engine: &mut Engine<O>,
+    ids: &[u32],
+    which: Which,
+    sink: &mut dyn FnMut(Captured<'_>),
+) -> Result<(), EngineError> {
+    let chunk = engine.config().chunk;
+    let mut rest = ids;
+    loop {
+        let (part, after) = rest.split_at(rest.len().min(chunk));
+        let last = after.is_empty();
+        let logits = if last { Logits::Last } else { Logits::None };
+        engine.begin(part, logits, StepKind::Prefill)?;
+        if last || which == Which::All {
+            engine.finish_captured(sink)?;
+        } else {
+            engine.finish()?;
+        }
+        engine.end_step();
+        if last {
+            return Ok(());
+        }
+        rest = after;
     }
 }
 

@@ -6,7 +6,7 @@ use super::answer;
 use super::attribution::{self, Direction, Head};
 use super::figures::{Answer, Candidate, PositionTrace, TraceView, Track, Waypoint};
 use super::forward::Forward;
-use super::lang::{Positions, Trace};
+use super::lang::{self, Positions, Trace};
 use super::phase;
 use super::readout::Distribution;
 use super::stream::{Chains, Stream};
@@ -72,7 +72,9 @@ impl TraceJob {
         let last = prompt.len() - 1..prompt.len();
         let mut span = positions(statement.positions, prompt.len())?;
         let mut notes = Vec::new();
-        if also.is_some() && Stream::bytes(forward.model(), span.len(), statement.heads).is_none() {
+        if also.is_some()
+            && !Stream::fits_beside_a_file(forward.model(), span.len(), statement.heads)
+        {
             notes.push(format!(
                 "figures are those of the last of {} positions: all of them are in the file, not in memory",
                 span.len()
@@ -96,21 +98,23 @@ impl TraceJob {
             Some(also) => also,
             None => &mut nothing,
         };
-        forward.set_edits(edits);
-        let logits = forward.run(&prompt, capture, &mut |c| {
+        let logits = forward.run_under(edits.clone(), &prompt, capture, &mut |c| {
             stream.take(&c);
             also(c);
-        });
-        let logits = match logits {
-            Ok(logits) => logits,
-            Err(e) => {
-                forward.set_edits(None);
-                return Err(e);
-            }
+        })?;
+        let words = Words {
+            edits,
+            statement,
+            prompt: &prompt,
+            logits: &logits,
         };
-        let answers = answers(forward, tokenizer, statement, &prompt, &logits, &mut notes);
-        forward.set_edits(None);
-        let answers = answers?;
+        let answers = words.answers(forward, tokenizer, &mut notes)?;
+        let residual = |e: &lang::Edit| e.site == lang::Site::Residual;
+        if statement.edits.iter().any(residual) {
+            notes.push(
+                "a RESIDUAL edit is added by no part: from its layer on, contributions do not add up to the logit".into(),
+            );
+        }
         if let Some(cap) = Head::new(forward.model())?.softcap() {
             notes.push(format!(
                 "contributions add up to the logit before the soft cap of {cap}"
@@ -205,10 +209,9 @@ impl Reading<'_> {
         tokenizer: &Tokenizer,
         position: usize,
     ) -> Result<PositionTrace, TraceError> {
-        let lenses = self.lenses(forward, position)?;
-        let said = lenses.last().map(|l| l.of.top(1)).unwrap_or_default();
+        let (end, lenses) = self.lenses(forward, position)?;
         let ids = match self.ids {
-            [] => said.into_iter().map(|(id, _)| id).collect(),
+            [] => end.top(1).into_iter().map(|(id, _)| id).collect(),
             ids => ids.to_vec(),
         };
         let model = forward.model();
@@ -276,8 +279,13 @@ impl Reading<'_> {
         })
     }
 
-    /// The lens after every layer, the embedding first. The last one is the model's own distribution.
-    fn lenses(&self, forward: &mut dyn Forward, position: usize) -> Result<Vec<Lens>, TraceError> {
+    /// What the model says, and the lens after every layer, the embedding first; the last is the model's own unless the
+    /// lens is put between attention and FFN.
+    fn lenses(
+        &self,
+        forward: &mut dyn Forward,
+        position: usize,
+    ) -> Result<(Distribution, Vec<Lens>), TraceError> {
         let n_layers = self.stream.n_layers();
         let last = self.stream.vector(position, n_layers, Part::Residual);
         let mut end = Distribution::new(&[]);
@@ -304,10 +312,10 @@ impl Reading<'_> {
         if lenses.len() == n_layers {
             lenses.push(Lens {
                 kl_to_final: 0.0,
-                of: end,
+                of: end.clone(),
             });
         }
-        Ok(lenses)
+        Ok((end, lenses))
     }
 }
 
@@ -316,53 +324,83 @@ struct Lens {
     kl_to_final: f64,
 }
 
-/// The tokens followed: of every word the form that the model finds likelier.
-fn answers(
-    forward: &mut dyn Forward,
-    tokenizer: &Tokenizer,
-    statement: &Trace,
-    prompt: &[u32],
-    logits: &[f32],
-    notes: &mut Vec<String>,
-) -> Result<Vec<Answer>, TraceError> {
-    let mut all = Vec::with_capacity(statement.answers.len());
-    for word in &statement.answers {
-        let forms = answer::continuations(tokenizer, &statement.prompt, word)?;
-        let Some(pieces) = likeliest(&forms, logits) else {
-            continue;
-        };
-        let texts: Vec<_> = pieces
-            .iter()
-            .map(|id| answer::text(tokenizer, *id))
-            .collect();
-        let Some(token) = texts.first().cloned() else {
-            continue;
-        };
-        if token.text != *word {
-            notes.push(format!(
-                "FOR \"{word}\" follows {:?} (id {}){}",
-                token.text,
-                token.id,
-                if texts.len() > 1 {
-                    format!(", the first of its {} tokens", texts.len())
-                } else {
-                    String::new()
-                }
-            ));
+/// The words of a statement after a run of its prompt.
+struct Words<'a> {
+    /// In force while the prompt ran.
+    edits: Option<Arc<Edits>>,
+    statement: &'a Trace,
+    prompt: &'a [u32],
+    /// What the run said, `[n_vocab]`.
+    logits: &'a [f32],
+}
+
+impl Words<'_> {
+    /// The tokens followed: of every word the form that the model finds likelier.
+    fn answers(
+        &self,
+        forward: &mut dyn Forward,
+        tokenizer: &Tokenizer,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Answer>, TraceError> {
+        let mut all = Vec::with_capacity(self.statement.answers.len());
+        for word in &self.statement.answers {
+            let forms = answer::continuations(tokenizer, &self.statement.prompt, word)?;
+            let pieces = likeliest(&forms, self.logits).unwrap_or(&[]);
+            let texts: Vec<_> = pieces
+                .iter()
+                .map(|id| answer::text(tokenizer, *id))
+                .collect();
+            let Some(token) = texts.first().cloned() else {
+                continue;
+            };
+            if token.text != *word {
+                let several = match texts.len() {
+                    1 => String::new(),
+                    n => format!(", the first of its {n} tokens"),
+                };
+                notes.push(format!(
+                    "FOR \"{word}\" follows {:?} (id {}){several}",
+                    token.text, token.id,
+                ));
+            }
+            all.push(Answer {
+                word: word.clone(),
+                word_prob: self.word_prob(forward, pieces)?,
+                token,
+                pieces: texts,
+            });
         }
-        let word_prob = if pieces.len() > 1 {
-            Some(word_prob(forward, prompt, pieces)?)
-        } else {
-            None
-        };
-        all.push(Answer {
-            word: word.clone(),
-            token,
-            pieces: texts,
-            word_prob,
-        });
+        if all.iter().any(|a| a.word_prob.is_some()) {
+            // Other texts have run since: the lens rounds as the last run did.
+            let edits = self.edits.clone();
+            forward.run_under(edits, self.prompt, Capture::LAST, &mut |_| {})?;
+        }
+        Ok(all)
     }
-    Ok(all)
+
+    /// Probability of `pieces` after the prompt, the product of each after those before it; `None` for a single one.
+    fn word_prob(
+        &self,
+        forward: &mut dyn Forward,
+        pieces: &[u32],
+    ) -> Result<Option<f64>, TraceError> {
+        let [first, rest @ ..] = pieces else {
+            return Ok(None);
+        };
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let mut ids = self.prompt.to_vec();
+        ids.push(*first);
+        let mut prob = Distribution::new(self.logits).prob(*first);
+        for piece in rest {
+            let edits = self.edits.clone();
+            let logits = forward.run_under(edits, &ids, Capture::LAST, &mut |_| {})?;
+            prob *= Distribution::new(&logits).prob(*piece);
+            ids.push(*piece);
+        }
+        Ok(Some(prob))
+    }
 }
 
 /// The form of a word whose first token the model finds likelier; of equals the first.
@@ -373,21 +411,4 @@ pub fn likeliest<'f>(forms: &'f [Vec<u32>], logits: &[f32]) -> Option<&'f [u32]>
     };
     let by = |a: &&Vec<u32>, b: &&Vec<u32>| logit(a).total_cmp(&logit(b));
     forms.iter().rev().max_by(by).map(Vec::as_slice)
-}
-
-/// Probability of `pieces` after `prompt`, the product of each after those before it.
-fn word_prob(forward: &mut dyn Forward, prompt: &[u32], pieces: &[u32]) -> Result<f64, TraceError> {
-    const LAST: Capture = Capture {
-        which: Which::Last,
-        heads: false,
-        keys: false,
-    };
-    let mut ids = prompt.to_vec();
-    let mut prob = 1.0;
-    for piece in pieces {
-        let logits = forward.run(&ids, LAST, &mut |_| {})?;
-        prob *= Distribution::new(&logits).prob(*piece);
-        ids.push(*piece);
-    }
-    Ok(prob)
 }

@@ -6,20 +6,10 @@ use super::job::likeliest;
 use super::lang::{Layers, Patch, Site as Where};
 use super::stream::Stream;
 use super::{Forward, TraceError, answer, changes};
-use crate::engine::capture::{Capture, Which};
+use crate::engine::capture::Capture;
 use crate::engine::edit::{Edits, Site};
 use crate::tokenizer::Tokenizer;
 use std::sync::Arc;
-
-const ALL: Capture = Capture {
-    which: Which::All,
-    heads: false,
-    keys: false,
-};
-const LAST: Capture = Capture {
-    which: Which::Last,
-    ..ALL
-};
 
 /// A map being made, a forward pass a cell.
 pub struct PatchJob {
@@ -94,10 +84,10 @@ impl PatchJob {
         };
         let layers = layers(statement.layers.as_ref(), first, n_layers)?;
         let mut source = Stream::new(model, 0..from.len(), false)?;
-        forward.set_edits(facts.cloned());
-        let of_source = forward.run(&from, ALL, &mut |c| source.take(&c))?;
-        let base = forward.run(&ids, LAST, &mut |_| {})?;
-        forward.set_edits(None);
+        let of_source = forward.run_under(facts.cloned(), &from, Capture::ALL, &mut |c| {
+            source.take(&c);
+        })?;
+        let base = forward.run_under(facts.cloned(), &ids, Capture::LAST, &mut |_| {})?;
         let forms = answer::continuations(tokenizer, &statement.prompt, &statement.answer)?;
         let pieces = likeliest(&forms, &base).unwrap_or(&[]);
         let id = pieces.first().copied().unwrap_or(0);
@@ -171,11 +161,10 @@ impl PatchJob {
                 Some(facts) => facts.with_edits(forward.model(), vec![edit])?,
                 None => Edits::new(forward.model(), vec![edit], Vec::new())?,
             };
-            forward.set_edits(Some(Arc::new(edits)));
-            let logits = forward.run(&self.ids, LAST, &mut |_| {});
-            forward.set_edits(None);
+            let edits = Some(Arc::new(edits));
+            let logits = forward.run_under(edits, &self.ids, Capture::LAST, &mut |_| {})?;
             let id = self.map.answer.id as usize;
-            let logit = logits?.get(id).map_or(f64::NAN, |l| f64::from(*l));
+            let logit = logits.get(id).map_or(f64::NAN, |l| f64::from(*l));
             let base = self.map.base_logit;
             if let Some(cell) = self
                 .map

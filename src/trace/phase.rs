@@ -14,7 +14,7 @@ pub fn transition(tracks: &[&Track]) -> PhaseTransition {
     for (layer, pair) in tracks.windows(2).enumerate() {
         let [before, after] = pair else { continue };
         let rise = after.prob - before.prob;
-        if layer == 0 || rise > found.rise {
+        if found.largest_rise == 0 || found.rise.is_nan() || rise > found.rise {
             found.largest_rise = layer as u32 + 1;
             found.rise = rise;
             found.decided_by = if after.attn_logit > after.ffn_logit {

@@ -40,6 +40,12 @@ impl Distribution {
     pub fn standing(&self, id: u32) -> Standing {
         let logit = self.logits.get(id as usize).copied().unwrap_or(f32::NAN);
         let above = self.logits.iter().filter(|l| **l > logit).count();
+        // Nothing is larger than what is not a number, which is no reason to put it first.
+        let above = if logit.is_nan() {
+            self.logits.len().saturating_sub(1)
+        } else {
+            above
+        };
         Standing {
             rank: 1 + above as u32,
             prob: self.prob(id),
@@ -114,6 +120,7 @@ mod tests {
     fn what_is_not_a_number_is_shown_as_such_and_last() {
         let d = Distribution::new(&[1.0, f32::NAN, 2.0]);
         assert!(d.prob(0).is_nan());
+        assert_eq!(d.standing(1).rank, 3);
         assert_eq!(d.top(3).iter().map(|t| t.0).collect::<Vec<_>>(), [2, 0, 1]);
         assert_eq!(Distribution::new(&[]).top(3), []);
     }

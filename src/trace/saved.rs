@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::Path;
 
+/// Layers that a file may be of.
+const MAX_LAYERS: u32 = 4096;
+/// Positions of a file without figures whose norms are computed, the last ones.
+const NORMS: u32 = 512;
+
 /// What stands beside the chains of a file: where they come from, and what was read of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Provenance {
@@ -35,6 +40,13 @@ impl Saved {
     /// A file that is not whole chains.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let store = TraceStore::open(path)?;
+        if store.n_layers() > MAX_LAYERS {
+            return Err(TraceError::Statement(format!(
+                "{}: the file says {} layers, no model has more than {MAX_LAYERS}; it is damaged",
+                path.display(),
+                store.n_layers()
+            )));
+        }
         let said: Option<Provenance> = store
             .meta()
             .and_then(|bytes| serde_json::from_slice(bytes).ok());
@@ -74,6 +86,10 @@ impl Saved {
         notes.push(
             "the file holds chains without figures: norms are computed from them, probabilities need the model".into(),
         );
+        let first = self.store.n_tokens().saturating_sub(NORMS);
+        if first > 0 {
+            notes.push(format!("norms are those of the last {NORMS} positions"));
+        }
         let token = |position: u32| TokenText {
             id: 0,
             text: format!("#{position}"),
@@ -85,7 +101,9 @@ impl Saved {
             n_layers: self.store.n_layers(),
             hidden_size: self.store.hidden_size(),
             answers: Vec::new(),
-            positions: (0..self.store.n_tokens()).map(|p| self.norms(p)).collect(),
+            positions: (first..self.store.n_tokens())
+                .map(|p| self.norms(p))
+                .collect(),
             edits: Vec::new(),
             facts: 0,
             notes,
@@ -194,6 +212,14 @@ impl Saving {
             return Err(e.into());
         }
         Ok(self.writer.end_chunk()?)
+    }
+
+    /// Ends a file whose chains are [complete](Self::complete) as version 1, which has no figures.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    pub fn finish_version_1(self) -> Result<(), TraceError> {
+        Ok(self.writer.finish_version_1()?)
     }
 
     /// Ends a file whose chains are [complete](Self::complete), with the figures of the trace and the statement that made

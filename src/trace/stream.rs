@@ -7,6 +7,8 @@ use std::ops::Range;
 
 /// Most bytes of a stream held in memory.
 const MAX_BYTES: usize = 2 << 30;
+/// The same where all of it goes to a file anyway.
+const MAX_BESIDE_A_FILE: usize = 256 << 20;
 
 /// Full chains of some positions of a text: `(n_layers + 1)` waypoints of residual, attention delta and FFN delta each.
 pub trait Chains {
@@ -41,8 +43,13 @@ pub struct Stream {
 const PARTS: usize = 3;
 
 impl Stream {
+    /// Whether so many positions are to be held in memory while they go to a file.
+    pub fn fits_beside_a_file(model: &Model, positions: usize, heads: bool) -> bool {
+        Self::bytes(model, positions, heads).is_some_and(|b| b <= MAX_BESIDE_A_FILE)
+    }
+
     /// Bytes that so many positions take; `None` where that is more than memory should hold.
-    pub fn bytes(model: &Model, positions: usize, heads: bool) -> Option<usize> {
+    fn bytes(model: &Model, positions: usize, heads: bool) -> Option<usize> {
         let hp = &model.hparams;
         let heads = if heads { hp.attn_dim() } else { 0 };
         let waypoint = PARTS.checked_mul(hp.n_embd)?.checked_add(heads)?;
@@ -62,13 +69,20 @@ impl Stream {
         Self::bytes(model, n, heads).ok_or(TraceError::TooLarge { positions: n })?;
         let hp = &model.hparams;
         let attn_dim = if heads { hp.attn_dim() } else { 0 };
+        let zeros = |len: usize| {
+            let mut data = Vec::new();
+            let there = data.try_reserve_exact(len);
+            there.map_err(|_| TraceError::TooLarge { positions: n })?;
+            data.resize(len, 0.0);
+            Ok::<_, TraceError>(data)
+        };
         Ok(Self {
             n_layers: hp.n_layers,
             hidden: hp.n_embd,
             positions,
-            data: vec![0.0; n * (hp.n_layers + 1) * PARTS * hp.n_embd],
+            data: zeros(n * (hp.n_layers + 1) * PARTS * hp.n_embd)?,
             attn_dim,
-            heads: vec![0.0; n * hp.n_layers * attn_dim],
+            heads: zeros(n * hp.n_layers * attn_dim)?,
         })
     }
 

@@ -3,13 +3,14 @@
 
 use super::readout::Distribution;
 use super::store::{
-    ContextShape, ContextStore, ContextVectors, ContextWriter, StoreError, Template,
-    TemplateBuilder, Tier,
+    BoundaryWriter, ContextShape, ContextStore, ContextVectors, ContextWriter, StoreError,
+    Template, TemplateBuilder, Tier,
 };
 use super::stream::{Chains, Stream};
 use super::vector::cosine;
 use super::{Forward, TraceError};
-use crate::engine::capture::{Capture, Part, Which};
+use crate::engine::EngineError;
+use crate::engine::capture::{Capture, Part};
 use crate::engine::edit::{Change, Edit, Edits, Site};
 use serde::Serialize;
 use std::path::Path;
@@ -19,16 +20,6 @@ use std::sync::Arc;
 const CRITICAL: u32 = 5;
 /// Tokens of a window whose prediction is compared when a text is resumed.
 pub const RESUMED: usize = 16;
-
-const LAST: Capture = Capture {
-    which: Which::Last,
-    heads: false,
-    keys: false,
-};
-const ALL: Capture = Capture {
-    which: Which::All,
-    ..LAST
-};
 
 /// A row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -133,6 +124,13 @@ pub fn measure(
         boundaries.push(boundary(forward, ids)?);
     }
     let first = transition(forward, &boundaries, n_layers)?;
+    keep_boundaries(
+        &boundaries,
+        forward.model().hparams.n_embd,
+        window,
+        first - 1,
+        folder,
+    )?;
     let last = (first + CRITICAL - 1).min(n_layers);
     let measured = Measured {
         boundaries: &boundaries,
@@ -165,10 +163,28 @@ pub fn measure(
     })
 }
 
+/// The boundary residuals alone, for whoever resumes from them.
+fn keep_boundaries(
+    boundaries: &[Boundary],
+    hidden: usize,
+    window: usize,
+    layer: u32,
+    folder: &Path,
+) -> Result<(), TraceError> {
+    let path = folder.join("boundaries.bndx");
+    let n = boundaries.len() as u32;
+    let mut writer = BoundaryWriter::create(&path, hidden as u32, window as u32, n)?;
+    for (i, b) in boundaries.iter().enumerate() {
+        let residual = b.vector(layer, Part::Residual);
+        writer.append((i * window) as u32, window as u32, residual)?;
+    }
+    Ok(writer.finish()?)
+}
+
 fn boundary(forward: &mut dyn Forward, ids: &[u32]) -> Result<Boundary, TraceError> {
     let position = ids.len().saturating_sub(1);
     let mut chain = Stream::new(forward.model(), position..position + 1, false)?;
-    let logits = forward.run(ids, LAST, &mut |c| chain.take(&c))?;
+    let logits = forward.run(ids, Capture::LAST, &mut |c| chain.take(&c))?;
     Ok(Boundary {
         chain,
         position,
@@ -423,14 +439,14 @@ fn resume(
             .into_iter()
             .chain(after.iter().copied())
             .collect();
-        let truth = match tail(forward, &whole, after.len()) {
+        let truth = match tail(forward, None, &whole, after.len()) {
             Ok(truth) => truth,
             // Two windows may be more than the context.
-            Err(TraceError::Engine(_)) => return Ok(None),
+            Err(TraceError::Engine(EngineError::ContextFull { .. })) => return Ok(None),
             Err(e) => return Err(e),
         };
-        let alone = tail(forward, after, after.len())?;
-        let token = tail(forward, &behind, after.len())?;
+        let alone = tail(forward, None, after, after.len())?;
+        let token = tail(forward, None, &behind, after.len())?;
         let residual = boundary.vector(layer, Part::Residual);
         let edit = Edit {
             layer: layer as usize,
@@ -439,10 +455,7 @@ fn resume(
             change: Change::Replace(residual.into()),
         };
         let edits = Edits::new(forward.model(), vec![edit], Vec::new())?;
-        forward.set_edits(Some(Arc::new(edits)));
-        let with = tail(forward, &behind, after.len());
-        forward.set_edits(None);
-        let with = with?;
+        let with = tail(forward, Some(Arc::new(edits)), &behind, after.len())?;
         for (k, other) in [alone, token, with].iter().enumerate() {
             for (t, o) in truth.iter().zip(other) {
                 same[k] +=
@@ -467,12 +480,17 @@ fn resume(
 }
 
 /// Predictions of the last `n` tokens of a text.
-fn tail(forward: &mut dyn Forward, ids: &[u32], n: usize) -> Result<Vec<Distribution>, TraceError> {
+fn tail(
+    forward: &mut dyn Forward,
+    edits: Option<Arc<Edits>>,
+    ids: &[u32],
+    n: usize,
+) -> Result<Vec<Distribution>, TraceError> {
     let span = ids.len().saturating_sub(n)..ids.len();
     let n_layers = forward.model().hparams.n_layers;
     let n_embd = forward.model().hparams.n_embd;
     let mut last = vec![0.0; span.len() * n_embd];
-    forward.run(ids, ALL, &mut |c| {
+    forward.run_under(edits, ids, Capture::ALL, &mut |c| {
         if c.layer == n_layers && c.part == Part::Residual && span.contains(&c.position) {
             let at = (c.position - span.start) * n_embd;
             if let Some(to) = last.get_mut(at..at + n_embd) {

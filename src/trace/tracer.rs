@@ -34,6 +34,8 @@ pub struct Tracer {
     path: Option<PathBuf>,
     /// The overlay's changes.
     facts: Option<Arc<Edits>>,
+    /// Whether files are saved as version 1 of the format.
+    pub version_1: bool,
 }
 
 /// Where a trace goes, besides to whoever asked for it.
@@ -86,6 +88,7 @@ impl Tracer {
         };
         Ok(Self {
             facts: overlay.in_force(&model)?,
+            version_1: false,
             overlay,
             path: path.map(Path::to_path_buf),
             model,
@@ -133,10 +136,9 @@ impl Tracer {
             ));
         }
         let n = answer::encode(&self.tokenizer, &statement.prompt)?.len();
-        forward.set_edits(self.facts.clone());
-        let edits = changes::resolve(forward, &self.tokenizer, &statement.edits, n);
-        forward.set_edits(None);
-        let edits = match (edits?, &self.facts) {
+        let facts = self.facts.as_ref();
+        let edits = changes::resolve(forward, &self.tokenizer, facts, &statement.edits, n)?;
+        let edits = match (edits, &self.facts) {
             (edits, facts) if edits.is_empty() => facts.clone(),
             (edits, Some(facts)) => Some(Arc::new(facts.with_edits(forward.model(), edits)?)),
             (edits, None) => Some(Arc::new(Edits::new(forward.model(), edits, Vec::new())?)),
@@ -196,7 +198,11 @@ impl Tracer {
                 view.facts = self.overlay.facts().len() as u32;
                 if let Some(mut save) = save {
                     save.saving.complete()?;
-                    save.saving.finish(Some((&save.statement, &view)))?;
+                    if self.version_1 {
+                        save.saving.finish_version_1()?;
+                    } else {
+                        save.saving.finish(Some((&save.statement, &view)))?;
+                    }
                     view.notes.push(format!("saved to {}", save.path));
                 }
                 Ok(Outcome::Trace(Box::new(view)))
@@ -211,6 +217,15 @@ impl Tracer {
     fn keep(&mut self, job: OverlayJob) -> Result<Vec<String>, OverlayError> {
         let (overlay, report) = job.finish(&self.tokenizer)?;
         let facts = overlay.in_force(&self.model)?;
+        if let Some(path) = &self.path
+            && Overlay::open_or_new(path, &self.name, &self.model)? != self.overlay
+        {
+            return Err(OverlayError::Statement(format!(
+                "{} was changed by another program meanwhile, and nothing was written; start again to work on what it \
+                 holds now",
+                path.display()
+            )));
+        }
         let mut lines = report.lines();
         match &self.path {
             Some(path) => {

@@ -163,6 +163,14 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
         }
         Action::Zoom => app.zoomed = !app.zoomed,
         Action::Back => {
+            let tracing = app
+                .snapshot()
+                .trace
+                .as_ref()
+                .is_some_and(|t| t.work.is_some());
+            if tracing && app.focus == Panel::Trace {
+                return vec![Command::StopTrace];
+            }
             if !app.dismiss() {
                 app.zoomed = false;
             }

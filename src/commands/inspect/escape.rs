@@ -1,29 +1,17 @@
 //! Text out of a file, which may hold anything, on its way to a terminal.
 
 use cbtop::gguf::{Array, Value};
+use cbtop::trace::render::cells;
 use std::fmt::Write;
 
 /// Elements of an array shown.
 pub(super) const ELEMENTS: usize = 6;
 
-/// Whether a character could steer a terminal, reorder the line or hide.
-fn hides(c: char) -> bool {
-    // `escape_debug` leaves out what cannot be printed: controls, format characters, bidirectional marks, private use.
-    !matches!(c, '"' | '\'' | '\\') && c.escape_debug().len() > 1
-}
-
 /// `text` with everything that a terminal would not simply draw as an escape (`\n`, `\u{1b}`), cut to `limit` characters.
 pub(super) fn text(text: &str, limit: usize) -> String {
-    let mut out = String::new();
     let mut chars = text.chars();
-    for c in chars.by_ref().take(limit) {
-        // The backslash too, so that an escape cannot be mistaken for text.
-        if c == '\\' || hides(c) {
-            out.extend(c.escape_debug());
-        } else {
-            out.push(c);
-        }
-    }
+    let shown: String = chars.by_ref().take(limit).collect();
+    let mut out = cells::visible(&shown);
     let rest = chars.count();
     if rest > 0 {
         let _ = write!(out, "… (+{} characters)", grouped(rest as u64));
@@ -40,22 +28,6 @@ pub(super) fn grouped(n: u64) -> String {
             out.push(',');
         }
         out.push(d);
-    }
-    out
-}
-
-/// JSON text with invisible and steering characters outside ASCII as `\u` escapes; those inside are escaped already.
-pub(super) fn json(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        // Anything outside ASCII is inside a JSON string, where an escape means the same; the delete character too.
-        if c == '\x7f' || (!c.is_ascii() && hides(c)) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                let _ = write!(out, "\\u{unit:04x}");
-            }
-        } else {
-            out.push(c);
-        }
     }
     out
 }

@@ -4,7 +4,7 @@ use super::{CONTEXT, median, median_interval};
 use crate::cli::{OverheadArgs, OverheadFormat};
 use crate::commands::{printable, setup};
 use anyhow::{Context, bail};
-use cbtop::engine::capture::{Capture, Captured, Which};
+use cbtop::engine::capture::{Capture, Captured};
 use cbtop::engine::{Config, Engine, Logits, StepKind, Unobserved};
 use cbtop::model::Model;
 use cbtop::profiler::os;
@@ -170,7 +170,7 @@ fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     writeln!(
         out,
-        "\nMemory: {} boundary residuals make a file of {:.1} MiB, and the process grows by {:.1} MiB; the chains of the \
+        "\nTo a store: into the page cache; the disk is waited for once, at the end of a file.\nMemory: {} boundary residuals make a file of {:.1} MiB, and the process grows by {:.1} MiB; the chains of the \
          prompt make one of {:.1} MiB, and it grows by {:.1} MiB.",
         c.boundaries,
         mib(c.boundaries_file_bytes),
@@ -185,16 +185,6 @@ struct Bench {
     prompt: Vec<u32>,
     tokens: usize,
 }
-
-const LAST: Capture = Capture {
-    which: Which::Last,
-    heads: false,
-    keys: false,
-};
-const ALL: Capture = Capture {
-    which: Which::All,
-    ..LAST
-};
 
 impl Bench {
     fn new(loaded: &Loaded, config: &Config, prompt: usize, tokens: usize) -> anyhow::Result<Self> {
@@ -213,7 +203,8 @@ impl Bench {
         let mut times = [0.0; 2];
         for turn in 0..2 {
             let way = (turn + round) % 2;
-            self.engine.set_capture((way == 1).then_some(LAST))?;
+            self.engine
+                .set_capture((way == 1).then_some(Capture::LAST))?;
             self.engine.truncate(0);
             let context = self.prompt.len().min(CONTEXT);
             self.engine.prefill(&self.prompt[..context])?;
@@ -235,7 +226,7 @@ impl Bench {
         let mut times = [0.0; 3];
         for turn in 0..3 {
             let way = (turn + round) % 3;
-            self.engine.set_capture((way > 0).then_some(ALL))?;
+            self.engine.set_capture((way > 0).then_some(Capture::ALL))?;
             let mut sum = 0.0f32;
             times[way] = if way == 2 {
                 self.prefill_to(&folder.join("prompt.trace"))?
@@ -276,7 +267,7 @@ impl Bench {
     fn chains_growth(&mut self, folder: &Path) -> anyhow::Result<(u64, u64)> {
         let path = folder.join("grown.trace");
         // Buffers of the engine are there before.
-        self.engine.set_capture(Some(ALL))?;
+        self.engine.set_capture(Some(Capture::ALL))?;
         self.prefill(&mut |_| {})?;
         let hp = &self.engine.model().hparams;
         let mut saving = Saving::create(&path, hp.n_embd, hp.n_layers, self.prompt.len())?;

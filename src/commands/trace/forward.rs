@@ -10,6 +10,8 @@ use cbtop::session::tracing::LENS_ROWS;
 use cbtop::trace::lang::{How, Statement};
 use cbtop::trace::{Forward, answer};
 
+/// Tokens of the texts that a fact's prompt is tried in, beside the prompt.
+const AROUND_FACTS: usize = 128;
 /// Context of the least cache, tokens.
 const LEAST_CONTEXT: usize = 512;
 
@@ -63,7 +65,8 @@ pub fn longest(loaded: &Loaded, statements: &[Statement]) -> usize {
             source.max(prompt(loaded, &patch.prompt, &[]))
         }
         Statement::Insert(fact) | Statement::Delete(fact) => {
-            prompt(loaded, &fact.prompt, std::slice::from_ref(&fact.answer))
+            // Behind a sentence, and with words changed, too.
+            prompt(loaded, &fact.prompt, std::slice::from_ref(&fact.answer)) + AROUND_FACTS
         }
         Statement::Facts => 0,
     });

@@ -58,6 +58,7 @@ pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     check(&statements, loaded.model.hparams.n_layers as u32)?;
     let longest = forward::longest(&loaded, &statements);
     let mut tracer = setup::tracer(&loaded, args.facts.overlay.as_deref())?;
+    tracer.version_1 = args.save_version_1;
     let several = statements.len() > 1;
     forward::with(args, &loaded, longest, |forward| {
         for (i, statement) in statements.iter().enumerate() {

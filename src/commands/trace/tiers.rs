@@ -32,19 +32,15 @@ pub fn run(args: &TraceArgs, format: Format, out: &mut impl Write) -> anyhow::Re
     let ids = ids.get(..wanted).unwrap_or(&ids);
     let kv_type = args.engine.kv_type.unwrap_or(KvType::F16);
     let kv = bytes_per_token(&loaded.model.hparams, kv_type) * window as u64;
-    let folder = tempfile::tempdir().context("a folder for the stores")?;
+    let temporary = tempfile::tempdir().context("a folder for the stores")?;
+    let folder = args.stores.as_deref().unwrap_or(temporary.path());
+    if let Some(folder) = &args.stores {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
     let table = forward::with(args, &loaded, window + RESUMED + 2, |forward| {
         let mut progress = Progress::new();
         let mut told = |done, all| progress.show("windows", done, all);
-        let table = measure(
-            forward,
-            &loaded.name(),
-            ids,
-            window,
-            kv,
-            folder.path(),
-            &mut told,
-        )?;
+        let table = measure(forward, &loaded.name(), ids, window, kv, folder, &mut told)?;
         Ok(table)
     })?;
     match format {

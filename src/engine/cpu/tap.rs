@@ -72,7 +72,7 @@ impl Tap {
     /// The first captured token of a step of `tokens`.
     pub(super) fn first(&self, tokens: usize) -> usize {
         match self.capture.which {
-            Which::Last => tokens - 1,
+            Which::Last => tokens.saturating_sub(1),
             Which::All => 0,
         }
     }

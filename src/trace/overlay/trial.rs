@@ -108,13 +108,8 @@ pub(super) fn say(
     ids: &[u32],
     rank_one: &[RankOne],
 ) -> Result<Distribution, OverlayError> {
-    let capture = Capture {
-        which: Which::Last,
-        heads: false,
-        keys: false,
-    };
     let edits = Edits::new(forward.model(), Vec::new(), rank_one.to_vec())?;
-    let logits = run(forward, ids, edits, capture, &mut |_| {})?;
+    let logits = run(forward, ids, edits, Capture::LAST, &mut |_| {})?;
     Ok(Distribution::new(&logits))
 }
 
@@ -126,10 +121,8 @@ fn run(
     capture: Capture,
     sink: &mut dyn FnMut(Captured<'_>),
 ) -> Result<Vec<f32>, OverlayError> {
-    forward.set_edits((!edits.is_empty()).then(|| Arc::new(edits)));
-    let logits = forward.run(ids, capture, sink);
-    forward.set_edits(None);
-    Ok(logits?)
+    let edits = (!edits.is_empty()).then(|| Arc::new(edits));
+    Ok(forward.run_under(edits, ids, capture, sink)?)
 }
 
 /// Which way the stream has to go for a token to be said, or not to be, at the place of `seen`: the gradient of its log

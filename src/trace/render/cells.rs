@@ -61,7 +61,7 @@ pub fn token(text: &str) -> String {
 }
 
 /// JSON text with invisible and steering characters outside ASCII as `\u` escapes; those inside are escaped already.
-pub(super) fn json(text: &str) -> String {
+pub fn json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         // Anything outside ASCII is inside a JSON string, where an escape means the same; the delete character too.

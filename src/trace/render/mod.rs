@@ -63,11 +63,12 @@ fn trace_of(statement: &Statement) -> Trace {
 /// The layers that a statement shows; all where it names some that are not there, which whoever runs it has refused.
 fn layers(view: &TraceView, statement: &Trace) -> BTreeSet<u32> {
     let wanted = statement.layers.as_ref();
-    let layers = patch::layers(wanted, 0, view.n_layers);
-    layers.map_or_else(
-        |_| (0..=view.n_layers).collect(),
-        |l| l.into_iter().collect(),
-    )
+    let waypoints = view.positions.iter().flat_map(|p| &p.waypoints);
+    let there: BTreeSet<u32> = waypoints.map(|w| w.layer).collect();
+    match patch::layers(wanted, 0, view.n_layers) {
+        Ok(layers) => layers.into_iter().filter(|l| there.contains(l)).collect(),
+        Err(_) => there,
+    }
 }
 
 /// The figures with the layers and candidates that the statement asks for.

@@ -275,8 +275,14 @@ impl TraceStore {
     }
 }
 
+/// Bytes of metadata that a file may hold.
+pub(super) const MAX_META: u32 = 256 << 20;
+
 /// Copied rather than mapped: a writer that appends writes over them.
 fn read_meta(file: &File, offset: u64, len: u32) -> Option<Vec<u8>> {
+    if len > MAX_META {
+        return None;
+    }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len as usize).ok()?;
     bytes.resize(len as usize, 0);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::chains::{Fields, HEAD, KINDS, Kind, Shape, TraceStore};
+use super::chains::{Fields, HEAD, KINDS, Kind, MAX_META, Shape, TraceStore};
 use super::error::{Problem, StoreError};
 use super::stage::Stage;
 use super::target::Target;
@@ -273,16 +273,17 @@ impl TraceWriter {
     /// Ends the file, with `meta` beside the chains; a new one takes its name. All is on the disk afterwards.
     ///
     /// # Errors
-    /// An open chunk, metadata of 4 GiB, a failed write. A new file then leaves what it would have replaced; one appended
+    /// An open chunk, metadata over 256 MiB, a failed write. A new file then leaves what it would have replaced; one appended
     /// to keeps its chains.
     pub fn finish(self, meta: Option<&[u8]>) -> Result<(), StoreError> {
         self.check_ended()?;
         let meta = match meta {
             None => None,
             Some(bytes) => {
-                let len = u32::try_from(bytes.len()).map_err(|_| {
+                let len = u32::try_from(bytes.len()).ok();
+                let len = len.filter(|l| *l <= MAX_META).ok_or_else(|| {
                     self.fail(Problem::Full {
-                        limit: u32::MAX.into(),
+                        limit: MAX_META.into(),
                         what: "bytes of metadata",
                     })
                 })?;

@@ -121,7 +121,7 @@ fn keys_of_the_pane_bring_it_forward_and_give_commands() {
     let mut s = decode(3);
     s.prompt = "say \"a\\b\"\n".into();
     let mut a = app(s.clone(), 80, 24);
-    let statement = r#"TRACE "say \"a\\b\"\n" POSITIONS ALL TOP 10;"#;
+    let statement = r#"TRACE "say \"a\\b\"\n" POSITIONS ALL TOP 10"#;
     assert_eq!(press(&mut a, "P"), [Command::Trace(statement.into())]);
     press(&mut a, "J");
     assert!(a.notice.as_deref().is_some_and(|n| n.contains("P traces")));

@@ -48,6 +48,12 @@ impl OverlayJob {
         mut m: Box<Making>,
     ) -> Result<Stage, OverlayError> {
         let Some(token) = self.pieces.get(m.piece).copied() else {
+            if m.made.edits.is_empty() {
+                return Err(OverlayError::Statement(format!(
+                    "the model says every token of {:?} after {:?} already (P {:.4} together); there is nothing to insert",
+                    self.report.answer, self.report.prompt, self.report.after.prob
+                )));
+            }
             return Ok(Stage::Elsewhere(layer, Box::new(m.made)));
         };
         let Some(search) = &mut m.search else {

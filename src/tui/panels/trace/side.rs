@@ -26,7 +26,7 @@ pub(super) fn render(app: &App, r: Reading<'_>, area: Rect, buf: &mut Buffer) {
         .filter(|t| !t.head_logits.is_empty() && area.height >= HEADS_FROM);
     let rows = match heads {
         // The title counts too.
-        Some(_) => (way.top.len() as u16 + 1).min(area.height.div_ceil(2)),
+        Some(_) => (way.top.len().min(1000) as u16 + 1).min(area.height.div_ceil(2)),
         None => area.height,
     };
     let (upper, lower) = crate::tui::layout::top(area, rows);
