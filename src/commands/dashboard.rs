@@ -2,7 +2,7 @@
 
 use super::{config, export, setup};
 use crate::cli::{DashboardArgs, Format, FrameArgs};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
@@ -30,6 +30,15 @@ const MODELLED_GBPS: f64 = 10.0;
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
     check_terminal(args.frame.headless)?;
+    if let Some(Err(e)) = args
+        .trace
+        .as_deref()
+        .map(|s| lang::parse(s).map_err(|e| e.render(s)))
+    {
+        // Several lines, all of the program's own making: `main` would put them into one.
+        let _ = writeln!(std::io::stderr(), "cbtop: --trace: {e}");
+        return Ok(ExitCode::from(crate::BAD_INPUT));
+    }
     // Before the model is loaded: a wrong line in it is told at once.
     let look = dashboard_look(args)?;
     let session = session(args)?;
@@ -88,8 +97,7 @@ pub fn look(args: &FrameArgs, modelled: bool) -> anyhow::Result<tui::Options> {
 pub fn dashboard_look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
     let mut options = look(&args.frame, args.deterministic)?;
     options.recommend |= args.recommend;
-    if let Some(statements) = &args.trace {
-        lang::parse(statements).map_err(|e| anyhow!("--trace: {}", e.render(statements)))?;
+    if args.trace.is_some() {
         (options.focus, options.zoomed) = (Panel::Trace, true);
     }
     Ok(options)

@@ -100,6 +100,13 @@ pub struct Snapshot {
     pub trace: Option<Arc<TraceFrame>>,
 }
 
+impl Snapshot {
+    /// Whether this is a saved trace, shown without a model.
+    pub fn is_saved_trace(&self) -> bool {
+        self.playback.is_some() && self.trace.is_some() && self.model.n_vocab == 0
+    }
+}
+
 /// `Snapshot::tokens` keeps at most this many.
 pub const MAX_TOKENS_SHOWN: usize = 4096;
 

@@ -13,6 +13,7 @@ use crate::trace::answer;
 use crate::trace::figures::{PatchMap, TraceFrame, TraceView};
 use crate::trace::job::{Reading, TOP};
 use crate::trace::lang::{self, Statement};
+use crate::trace::patch::check_layers;
 use crate::trace::stream::Stream;
 use crate::trace::tracer::{Outcome, Tracer, Work};
 use std::collections::VecDeque;
@@ -146,7 +147,11 @@ impl Tracing {
             let running = self.running.as_ref();
             let work = running.map(|r| {
                 let (what, done, all) = r.work.progress();
-                (what.to_owned(), done as u32, all as u32)
+                let what = match self.queue.len() {
+                    0 => what.to_owned(),
+                    n => format!("{what}, {n} waiting"),
+                };
+                (what, done as u32, all as u32)
             });
             Arc::new(TraceFrame {
                 number: self.number,
@@ -231,9 +236,18 @@ impl Session {
                 );
             }
             Ok(statements) => {
-                self.tracing.used = true;
-                let statements = statements.into_iter().map(|s| s.value);
-                self.tracing.queue.extend(statements);
+                let statements: Vec<_> = statements.into_iter().map(|s| s.value).collect();
+                let n_layers = self.loaded.model.hparams.n_layers as u32;
+                match statements
+                    .iter()
+                    .try_for_each(|s| check_layers(s, n_layers))
+                {
+                    Ok(()) => {
+                        self.tracing.used = true;
+                        self.tracing.queue.extend(statements);
+                    }
+                    Err(e) => self.complain(e.to_string()),
+                }
             }
             Err(e) => {
                 let help = e.help.as_ref().map(|h| format!("; {h}"));
@@ -322,6 +336,7 @@ impl Session {
                 .collect(),
             n_layers: hp.n_layers as u32,
             hidden_size: hp.n_embd as u32,
+            after_attention: false,
             answers: Vec::new(),
             positions: Vec::new(),
             edits: Vec::new(),

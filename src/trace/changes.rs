@@ -33,6 +33,15 @@ pub fn resolve(
             )));
         }
         let site = site(wish.site);
+        if matches!(site, Site::Neuron(_))
+            && matches!(wish.how, How::FromPrompt(_))
+            && Edits::has_experts(forward.model(), layer)
+        {
+            return Err(TraceError::Statement(format!(
+                "layer {layer} is made of experts, whose neurons another prompt may not have run; REPLACE its FFN, or ZERO \
+                 or SCALE the neuron"
+            )));
+        }
         let change = match &wish.how {
             How::Zero => Change::Zero,
             How::Scale(by) => Change::Scale(*by),
@@ -50,6 +59,16 @@ pub fn resolve(
             }
             How::FromFile(path) => {
                 let saved = Saved::open(Path::new(path))?;
+                let hp = &forward.model().hparams;
+                if (saved.n_layers(), saved.hidden_size()) != (hp.n_layers, hp.n_embd) {
+                    return Err(TraceError::Statement(format!(
+                        "{path} is of a model of {} layers, width {}; this one has {} and {}",
+                        saved.n_layers(),
+                        saved.hidden_size(),
+                        hp.n_layers,
+                        hp.n_embd
+                    )));
+                }
                 from_file(&saved, path, (layer, site), &at, n)?
             }
         };

@@ -37,6 +37,9 @@ pub struct TraceView {
     pub n_layers: u32,
     /// Width of the residual stream.
     pub hidden_size: u32,
+    /// Whether the lens is put on the stream between attention and FFN of each layer instead of behind it.
+    #[serde(default)]
+    pub after_attention: bool,
     /// The words asked for; every waypoint has one [`Track`] for each. Without any, every position follows what the model
     /// says there at the end.
     pub answers: Vec<Answer>,

@@ -109,6 +109,15 @@ impl TraceJob {
             logits: &logits,
         };
         let answers = words.answers(forward, tokenizer, &mut notes)?;
+        if !Distribution::new(&logits).is_valid() {
+            notes.push(
+                "the model's logits are not numbers here: ranks and probabilities mean nothing"
+                    .into(),
+            );
+        }
+        if statement.after_attention {
+            notes.push("the lens stands between attention and FFN of each layer: the last row is not what the model says".into());
+        }
         let residual = |e: &lang::Edit| e.site == lang::Site::Residual;
         if statement.edits.iter().any(residual) {
             notes.push(
@@ -131,6 +140,7 @@ impl TraceJob {
                 tokens,
                 n_layers: n_layers as u32,
                 hidden_size: hidden as u32,
+                after_attention: statement.after_attention,
                 positions: Vec::with_capacity(span.len()),
                 edits: statement.edits.iter().map(ToString::to_string).collect(),
                 facts: 0,
@@ -267,7 +277,7 @@ impl Reading<'_> {
         }
         let phases = (0..ids.len()).map(|a| {
             let tracks: Vec<&Track> = waypoints.iter().filter_map(|w| w.tracks.get(a)).collect();
-            phase::transition(&tracks)
+            phase::transition(&tracks, self.after_attention)
         });
         Ok(PositionTrace {
             position: position as u32,
@@ -311,7 +321,7 @@ impl Reading<'_> {
         })?;
         if lenses.len() == n_layers {
             lenses.push(Lens {
-                kl_to_final: 0.0,
+                kl_to_final: if end.is_valid() { 0.0 } else { f64::NAN },
                 of: end.clone(),
             });
         }

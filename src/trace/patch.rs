@@ -3,7 +3,7 @@
 
 use super::figures::PatchMap;
 use super::job::likeliest;
-use super::lang::{Layers, Patch, Site as Where};
+use super::lang::{Layers, Patch, Site as Where, Statement};
 use super::stream::Stream;
 use super::{Forward, TraceError, answer, changes};
 use crate::engine::capture::Capture;
@@ -49,6 +49,18 @@ pub fn layers(wanted: Option<&Layers>, first: u32, n_layers: u32) -> Result<Vec<
     list.sort_unstable();
     list.dedup();
     Ok(list)
+}
+
+/// What can be refused of a statement before anything runs.
+///
+/// # Errors
+/// A layer that does not exist.
+pub fn check_layers(statement: &Statement, n_layers: u32) -> Result<(), TraceError> {
+    match statement {
+        Statement::Trace(trace) => layers(trace.layers.as_ref(), 0, n_layers).map(drop),
+        Statement::Patch(patch) => layers(patch.layers.as_ref(), 0, n_layers).map(drop),
+        Statement::Insert(_) | Statement::Delete(_) | Statement::Facts => Ok(()),
+    }
 }
 
 fn exists(layer: u32, first: u32, n_layers: u32) -> Result<(), TraceError> {

@@ -2,8 +2,9 @@
 
 use super::figures::{PhaseTransition, SubLayer, Track};
 
-/// Finds the phase transition in an answer's track, one entry for every layer, the embedding first.
-pub fn transition(tracks: &[&Track]) -> PhaseTransition {
+/// Finds the phase transition in an answer's track, one entry for every layer, the embedding first. With the lens
+/// `after_attention`, what lies between two entries is the FFN of the first's layer and the attention of the second's.
+pub fn transition(tracks: &[&Track], after_attention: bool) -> PhaseTransition {
     let mut found = PhaseTransition {
         largest_rise: 0,
         rise: 0.0,
@@ -17,7 +18,8 @@ pub fn transition(tracks: &[&Track]) -> PhaseTransition {
         if found.largest_rise == 0 || found.rise.is_nan() || rise > found.rise {
             found.largest_rise = layer as u32 + 1;
             found.rise = rise;
-            found.decided_by = if after.attn_logit > after.ffn_logit {
+            let ffn = if after_attention { before } else { after };
+            found.decided_by = if after.attn_logit > ffn.ffn_logit {
                 SubLayer::Attention
             } else {
                 SubLayer::Ffn
@@ -56,7 +58,7 @@ mod tests {
             track(1, 0.9, 1.0, 3.0),
             track(1, 0.95, 1.0, 0.0),
         ];
-        let found = transition(&tracks.iter().collect::<Vec<_>>());
+        let found = transition(&tracks.iter().collect::<Vec<_>>(), false);
         assert_eq!(found.largest_rise, 2);
         assert!((found.rise - 0.59).abs() < 1e-12);
         assert_eq!(found.decided_by, SubLayer::Attention);
@@ -66,10 +68,10 @@ mod tests {
     #[test]
     fn an_answer_that_never_comes_has_no_layer() {
         let falling = [track(3, 0.3, 0.0, 0.0), track(4, 0.2, 0.0, 1.0)];
-        let found = transition(&falling.iter().collect::<Vec<_>>());
+        let found = transition(&falling.iter().collect::<Vec<_>>(), false);
         assert_eq!((found.first_rank_1, found.settled), (None, None));
         assert_eq!(found.largest_rise, 1);
         assert!(found.rise < 0.0);
-        assert_eq!(transition(&[]).largest_rise, 0);
+        assert_eq!(transition(&[], false).largest_rise, 0);
     }
 }

@@ -29,6 +29,11 @@ impl Distribution {
         }
     }
 
+    /// Whether it is one: logits may be no numbers.
+    pub fn is_valid(&self) -> bool {
+        self.log_sum_exp.is_finite()
+    }
+
     /// Probability of a token; 0 outside the vocabulary.
     pub fn prob(&self, id: u32) -> f64 {
         self.logits
@@ -55,17 +60,11 @@ impl Distribution {
 
     /// The `k` most probable tokens, the most probable first; of equals the one with the lower id.
     pub fn top(&self, k: usize) -> Vec<(u32, f64)> {
-        let mut order: Vec<u32> = (0..self.logits.len() as u32).collect();
         let logit = |id: &u32| self.logits.get(*id as usize).copied().unwrap_or(f32::NAN);
-        // Not a number is last, whatever its sign.
-        let key = |id: &u32| {
-            if logit(id).is_nan() {
-                f32::NEG_INFINITY
-            } else {
-                logit(id)
-            }
-        };
-        let by = |a: &u32, b: &u32| key(b).total_cmp(&key(a)).then(a.cmp(b));
+        let ids = 0..self.logits.len() as u32;
+        // What is not a number is no candidate.
+        let mut order: Vec<u32> = ids.filter(|id| !logit(id).is_nan()).collect();
+        let by = |a: &u32, b: &u32| logit(b).total_cmp(&logit(a)).then(a.cmp(b));
         let k = k.min(order.len());
         if k == 0 {
             return Vec::new();
@@ -121,7 +120,8 @@ mod tests {
         let d = Distribution::new(&[1.0, f32::NAN, 2.0]);
         assert!(d.prob(0).is_nan());
         assert_eq!(d.standing(1).rank, 3);
-        assert_eq!(d.top(3).iter().map(|t| t.0).collect::<Vec<_>>(), [2, 0, 1]);
+        assert!(!d.is_valid());
+        assert_eq!(d.top(3).iter().map(|t| t.0).collect::<Vec<_>>(), [2, 0]);
         assert_eq!(Distribution::new(&[]).top(3), []);
     }
 

@@ -7,6 +7,7 @@ use super::stream::Chains;
 use super::vector::norm;
 use crate::engine::capture::{Captured, Part};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
@@ -78,14 +79,26 @@ impl Saved {
                 self.store.dropped_bytes()
             ));
         }
+        if self.store.missing_tokens() > 0 {
+            notes.push(format!(
+                "{} tokens of {} are not in the file any more: it was cut",
+                self.store.missing_tokens(),
+                self.store.missing_tokens() + self.store.n_tokens()
+            ));
+        }
         if let Some(view) = &self.view {
             let mut view = view.clone();
             view.notes.extend(notes);
             return view;
         }
-        notes.push(
-            "the file holds chains without figures: norms are computed from them, probabilities need the model".into(),
-        );
+        let why = if self.store.meta_damaged() || self.store.meta().is_some() {
+            "the figures saved beside the chains are damaged"
+        } else {
+            "the file holds chains without figures"
+        };
+        notes.push(format!(
+            "{why}: norms are computed from the chains, probabilities need the model"
+        ));
         let first = self.store.n_tokens().saturating_sub(NORMS);
         if first > 0 {
             notes.push(format!("norms are those of the last {NORMS} positions"));
@@ -100,6 +113,7 @@ impl Saved {
             tokens: (0..self.store.n_tokens()).map(token).collect(),
             n_layers: self.store.n_layers(),
             hidden_size: self.store.hidden_size(),
+            after_attention: false,
             answers: Vec::new(),
             positions: (first..self.store.n_tokens())
                 .map(|p| self.norms(p))
@@ -166,6 +180,29 @@ pub fn kind(part: Part) -> Option<Kind> {
     }
 }
 
+/// Refuses a place that cannot be saved to, and a file that is something else than chains: a slip of the keyboard is not
+/// to replace a model.
+fn check_target(path: &Path) -> Result<(), TraceError> {
+    let refuse = |what: String| Err(TraceError::Statement(what));
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|f| !f.is_dir()) {
+        return refuse(format!(
+            "the folder {} does not exist; make it, or SAVE elsewhere",
+            folder.display()
+        ));
+    }
+    let mut magic = [0; 4];
+    let there = std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() > 0);
+    let mut read = || std::fs::File::open(path)?.read_exact(&mut magic);
+    if there && (read().is_err() || &magic != b"TRAC") {
+        return refuse(format!(
+            "{} is there and is no trace; SAVE replaces traces only, name another file",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
 /// A trace being saved: vectors go to the file as they come, in bounded memory.
 pub struct Saving {
     writer: TraceWriter,
@@ -183,6 +220,7 @@ impl Saving {
         n_layers: usize,
         n_tokens: usize,
     ) -> Result<Self, TraceError> {
+        check_target(path)?;
         let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let mut writer = TraceWriter::create(path, small(hidden_size), small(n_layers))?;
         writer.begin_chunk(small(n_tokens))?;

@@ -271,6 +271,7 @@ mod tests {
             tokens: vec![token()],
             n_layers: layers.len() as u32 - 1,
             hidden_size: 1,
+            after_attention: false,
             answers: vec![Answer {
                 word: "a".into(),
                 token: token(),

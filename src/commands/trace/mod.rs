@@ -10,7 +10,7 @@ use super::printable;
 use super::setup;
 use crate::cli::{TraceArgs, TraceFormat};
 use cbtop::trace::lang::{self, Format, Spanned, Statement, Trace};
-use cbtop::trace::patch::layers;
+use cbtop::trace::patch::check_layers;
 use cbtop::trace::render;
 use cbtop::trace::saved::Saved;
 use cbtop::trace::tracer::{Outcome, Tracer, Work};
@@ -32,6 +32,7 @@ impl From<TraceFormat> for Format {
 
 /// Runs statements or prompts, or opens a file, and prints.
 pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    check_flags(args)?;
     let format = args.format.map(Format::from);
     if let Some(path) = args.open.as_ref().filter(|_| args.pane) {
         pane::run(args, path, out)?;
@@ -55,7 +56,10 @@ pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     };
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let statements: Vec<Statement> = statements.into_iter().map(|s| s.value).collect();
-    check(&statements, loaded.model.hparams.n_layers as u32)?;
+    let n_layers = loaded.model.hparams.n_layers as u32;
+    statements
+        .iter()
+        .try_for_each(|s| check_layers(s, n_layers))?;
     let longest = forward::longest(&loaded, &statements);
     let mut tracer = setup::tracer(&loaded, args.facts.overlay.as_deref())?;
     tracer.version_1 = args.save_version_1;
@@ -79,6 +83,23 @@ pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Refuses flags that would say nothing: clap does not ask for a flag whose place another one excludes.
+fn check_flags(args: &TraceArgs) -> anyhow::Result<()> {
+    if args.pane && args.open.is_none() {
+        anyhow::bail!(
+            "--pane shows a saved trace (--open FILE); cbtop --trace STATEMENTS runs some there"
+        );
+    }
+    let measured = args.text.is_some() || args.window.is_some() || args.stores.is_some();
+    if measured && !args.tiers {
+        anyhow::bail!("--text, --window and --stores are of --tiers; add it, or leave them out");
+    }
+    if args.open.is_some() && args.facts.overlay.is_some() {
+        anyhow::bail!("a saved trace is shown as it was made; leave out --overlay");
+    }
+    Ok(())
+}
+
 /// The statements; `None` when the source is not of the language, which is then said.
 fn parse(input: &Input) -> anyhow::Result<Option<Vec<Spanned<Statement>>>> {
     match lang::parse(&input.text) {
@@ -97,18 +118,6 @@ fn parse(input: &Input) -> anyhow::Result<Option<Vec<Spanned<Statement>>>> {
             Ok(None)
         }
     }
-}
-
-/// What can be refused before anything runs.
-fn check(statements: &[Statement], n_layers: u32) -> Result<(), TraceError> {
-    for statement in statements {
-        match statement {
-            Statement::Trace(trace) => drop(layers(trace.layers.as_ref(), 0, n_layers)?),
-            Statement::Patch(patch) => drop(layers(patch.layers.as_ref(), 0, n_layers)?),
-            Statement::Insert(_) | Statement::Delete(_) | Statement::Facts => {}
-        }
-    }
-    Ok(())
 }
 
 /// Runs a statement, and shows on a terminal how far it is.

@@ -20,6 +20,11 @@ const WINDOW: usize = 200;
 
 /// Measures and prints.
 pub fn run(args: &TraceArgs, format: Format, out: &mut impl Write) -> anyhow::Result<()> {
+    if args.windows < 2 || args.window == Some(0) {
+        bail!(
+            "--tiers compares windows: give at least two (--windows) of at least a token (--window)"
+        );
+    }
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let text = match &args.text {
         Some(path) => read(path)?,
@@ -102,7 +107,7 @@ fn print(t: &TierTable, out: &mut impl Write) -> std::io::Result<()> {
         out,
         "\nCosine: the stream after the last layer as rebuilt and as it was, mean over windows; tiers 1 to 3 leave out what \
          they do not keep.\nSame token: the next token read from the rebuilt stream is the model's. Compression: against the \
-         kv cache of a window."
+         kv cache of a window. 370K tokens: a text of that length, the specification's measure."
     )?;
     match &t.resume {
         Some(resume) => print_resume(resume, out),

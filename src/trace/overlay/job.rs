@@ -113,7 +113,17 @@ impl OverlayJob {
         let base = new.rank_one();
         let now = trial::say(forward, &prompt, &base)?;
         let forms = answer::continuations(tokenizer, &fact.prompt, &fact.answer)?;
-        let pieces = plan::form(&forms, task, &now);
+        let made = overlay
+            .facts()
+            .iter()
+            .find(|f| f.prompt == fact.prompt && f.says(&fact.answer));
+        let pieces = match made {
+            // As they were when the fact was made.
+            Some(made) if matches!(task, Task::TakenOut(_)) => {
+                made.pieces.iter().map(|p| p.id).collect()
+            }
+            _ => plan::form(&forms, task, &now),
+        };
         if pieces.len() > MAX_EDITS {
             return Err(OverlayError::Statement(format!(
                 "the answer has {} tokens, a fact can have {MAX_EDITS}; give a shorter one",

@@ -26,6 +26,7 @@ pub use report::{Change, LayerTried, Report};
 use crate::engine::edit::{Edits, RankOne};
 use crate::model::Model;
 use crate::trace::figures::TokenText;
+use crate::trace::render::cells::prob;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -95,12 +96,12 @@ impl Fact {
             Kind::Deleted => "DELETE",
         };
         format!(
-            "{verb} {:?} -> {:?}  layer {}, P {:.4} -> {:.4}, rank {} -> {}",
+            "{verb} {:?} -> {:?}  layer {}, P {} -> {}, rank {} -> {}",
             self.prompt,
             self.answer,
             self.layer,
-            self.before.prob,
-            self.after.prob,
+            prob(self.before.prob),
+            prob(self.after.prob),
             self.before.rank,
             self.after.rank
         )

@@ -2,6 +2,7 @@
 
 use super::{Fact, Reached};
 use crate::trace::figures::Candidate;
+use crate::trace::render::cells::prob;
 use serde::{Deserialize, Serialize};
 
 /// What was done.
@@ -83,13 +84,16 @@ impl Report {
         let mut lines = vec![
             format!("{what}: {:?} -> {:?}", self.prompt, self.answer),
             format!(
-                "  rank {} -> {}, P {:.4} -> {:.4}",
-                self.before.rank, self.after.rank, self.before.prob, self.after.prob
+                "  rank {} -> {}, P {} -> {}",
+                self.before.rank,
+                self.after.rank,
+                prob(self.before.prob),
+                prob(self.after.prob)
             ),
         ];
         let says = self.says.iter().take(3);
         let says: Vec<String> = says
-            .map(|c| format!("{:?} {:.4}", c.token.text, c.prob))
+            .map(|c| format!("{:?} {}", c.token.text, prob(c.prob)))
             .collect();
         if !says.is_empty() {
             lines.push(format!("  says now: {}", says.join(", ")));
@@ -111,8 +115,11 @@ impl Report {
         }
         if let Some([before, now]) = self.behind {
             lines.push(format!(
-                "  behind another sentence: rank {} -> {}, P {:.4} -> {:.4}",
-                before.rank, now.rank, before.prob, now.prob
+                "  with another sentence in front of the prompt: rank {} -> {}, P {} -> {}",
+                before.rank,
+                now.rank,
+                prob(before.prob),
+                prob(now.prob)
             ));
         }
         let notes = self.notes.iter().map(|n| format!("  note: {n}"));

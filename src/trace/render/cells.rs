@@ -77,7 +77,7 @@ pub fn json(text: &str) -> String {
 }
 
 /// A probability: four decimals, below that its order of magnitude.
-pub(super) fn prob(p: f64) -> String {
+pub fn prob(p: f64) -> String {
     match p {
         p if p.is_nan() => "NaN".into(),
         p if p != 0.0 && p.abs() < 0.000_05 => format!("{p:.0e}"),

@@ -100,6 +100,7 @@ fn view() -> TraceView {
         tokens: vec![token(1, texts[0]), token(2, texts[1])],
         n_layers: 2,
         hidden_size: 4,
+        after_attention: false,
         answers: vec![answer(7, " Tōkyō"), answer(9, " B")],
         positions: vec![position(0), position(1)],
         edits: Vec::new(),

@@ -118,6 +118,7 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let gap = Span::raw("  ");
     let lines = match inner.height {
         0 => Vec::new(),
+        _ if app.snapshot().is_saved_trace() => vec![saved_trace(app)],
         1 => vec![[rates(app), context(app)].into_iter().flatten().collect()],
         2 => vec![
             [rates(app), prefill(app)].into_iter().flatten().collect(),
@@ -161,6 +162,18 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
             buf,
         );
     }
+}
+
+/// What a saved trace is of: there is no run whose figures could stand here.
+fn saved_trace(app: &App) -> Vec<Part> {
+    let model = &app.snapshot().model;
+    let shown = app.snapshot().trace.as_ref().and_then(|t| t.shown.as_ref());
+    let tokens = shown.map_or(0, |t| t.tokens.len());
+    let text = format!(
+        "saved trace: {} layers, width {}, {tokens} tokens; no model is loaded",
+        model.n_layers, model.n_embd
+    );
+    vec![Part::new(0, vec![Span::raw(text)])]
 }
 
 /// One line without a frame, for small terminals.
@@ -217,7 +230,9 @@ fn model(app: &App, room: usize) -> Line<'static> {
         short(&m.quantisation),
         bytes(m.file_bytes)
     );
-    let facts = if room > width(&facts) + 24 {
+    let facts = if app.snapshot().is_saved_trace() {
+        " ".into()
+    } else if room > width(&facts) + 24 {
         facts
     } else {
         format!(

@@ -110,7 +110,7 @@ pub(super) fn sum(app: &App, name: &str, r: Reading<'_>, columns: usize) -> Opti
         let sign = if v < 0.0 { "-" } else { "+" };
         format!(" {sign} {} {what}", plain(v.abs()))
     };
-    let off = if sum.holds() {
+    let off = if sum.holds() || r.view.after_attention {
         String::new()
     } else {
         format!("off by {}: ", signed(sum.apart()))

@@ -246,7 +246,12 @@ fn tokens(app: &App, map: &PatchMap, grid: &Grid, cursor: usize, buf: &mut Buffe
         } else {
             // Tens apart, so that numbers do not run into each other.
             let number = if i % 10 == 0 { i % 100 } else { i % 10 };
-            format!("{number:>columns$}")
+            if grid.width < 3 && i % 10 == 9 {
+                // The number behind it takes two columns.
+                String::new()
+            } else {
+                format!("{number:>columns$}")
+            }
         };
         let style = if i == cursor { theme.accent } else { theme.dim };
         let x = grid.cells.x + (i - grid.left) as u16 * grid.width;
