@@ -157,12 +157,20 @@ impl Tracing {
                 number: self.number,
                 shown: self.shown.clone(),
                 beside: self.beside.clone(),
-                map: self.map.clone(),
+                map: self.filling().or_else(|| self.map.clone()),
                 following: self.following,
                 work,
                 lines: self.lines.clone(),
             })
         })
+    }
+
+    /// The map that is being filled.
+    fn filling(&self) -> Option<Arc<PatchMap>> {
+        match &self.running.as_ref()?.work {
+            Work::Patch(job) => Some(Arc::new(job.map().clone())),
+            _ => None,
+        }
     }
 
     /// Starts the next statement or does a piece of the one that runs.
@@ -281,6 +289,11 @@ impl Session {
     /// Ends the statement that runs, and those that wait.
     pub(super) fn stop_tracing(&mut self) {
         if self.is_tracing() {
+            let half = self.tracing.filling();
+            if half.is_some() {
+                self.tracing.map = half;
+                self.tracing.number += 1;
+            }
             self.tracing.queue.clear();
             self.tracing.running = None;
             self.note("the statement was stopped");

@@ -138,6 +138,29 @@ fn patching_makes_a_map_in_pieces() {
 }
 
 #[test]
+fn a_statement_can_be_stopped_and_what_there_is_stays() {
+    let mut s = session(demo(), options(PROMPT));
+    let patch = r#"PATCH "The capital of France is" FROM "The capital of Japan is" FOR "Paris""#;
+    s.obey(Command::Trace(format!("{patch}; {STATEMENT}")));
+    for _ in 0..8 {
+        s.tick();
+    }
+    let filling = frame(&mut s).map.clone().expect("a map that fills");
+    let done = |map: &cbtop::trace::figures::PatchMap| map.cells.iter().flatten().flatten().count();
+    assert!(
+        done(&filling) > 0 && done(&filling) < 20,
+        "{}",
+        done(&filling)
+    );
+    s.obey(Command::StopTrace);
+    assert!(!s.is_tracing());
+    let frame = frame(&mut s);
+    assert!(frame.work.is_none() && frame.shown.is_none());
+    assert_eq!(frame.map.as_deref().map(done), Some(done(&filling)));
+    finish(&mut s);
+}
+
+#[test]
 fn a_followed_generation_is_the_same_and_every_token_is_traced() {
     let plain = plain_ids(demo(), options(PROMPT), 10);
     let mut options = options(PROMPT);

@@ -167,7 +167,8 @@ pub(super) fn foot(
     let newest = said.iter().skip(said.len().saturating_sub(left));
     lines.extend(newest.map(|t| Line::styled(clean(t), theme.warn)));
     let edits = r.view.edits.iter().map(|e| format!("edit: {e}"));
-    let facts = (r.view.facts > 0).then(|| format!("{} facts of the overlay", r.view.facts));
+    let facts = (r.view.facts > 0)
+        .then(|| format!("{} of the overlay", counted(r.view.facts as usize, "fact")));
     let notes = edits.chain(facts).chain(r.view.notes.iter().cloned());
     let left = rows.saturating_sub(lines.len());
     lines.extend(notes.take(left).map(|t| Line::styled(clean(&t), theme.dim)));
@@ -196,10 +197,10 @@ pub(super) fn heading(app: &App, columns: usize) -> Line<'static> {
     if let Some(r) = Reading::shown(app).filter(|_| !shows_map(app)) {
         let (edits, facts) = (r.view.edits.len(), r.view.facts);
         if edits > 0 {
-            add(2, format!("{edits} edits"), theme.warn);
+            add(2, counted(edits, "edit"), theme.warn);
         }
         if facts > 0 {
-            add(2, format!("{facts} facts"), theme.warn);
+            add(2, counted(facts as usize, "fact"), theme.warn);
         }
         let answers = r.followed();
         if answers > 1 {
@@ -271,4 +272,9 @@ pub(super) fn legend(app: &App, columns: usize) -> Line<'static> {
         line.spans.push(" ".into());
     }
     line
+}
+
+/// A number of things: `1 edit`, `2 edits`.
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
