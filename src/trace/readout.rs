@@ -22,10 +22,11 @@ impl Distribution {
     /// Of a row, `[n_vocab]`.
     pub fn new(logits: &[f32]) -> Self {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
+        let top = f64::from(max);
+        let sum: f64 = logits.iter().map(|l| (f64::from(*l) - top).exp()).sum();
         Self {
             logits: logits.to_vec(),
-            log_sum_exp: f64::from(max) + sum.ln(),
+            log_sum_exp: top + sum.ln(),
         }
     }
 
