@@ -1,34 +1,14 @@
 //! Decoding allocates nothing on any thread, watched brick by brick: proven with a counting allocator.
 
 mod common;
+mod counting;
 
 use cbtop::engine::sampler::{Sampler, SamplerConfig};
 use cbtop::engine::{Engine, Logits, StepKind};
 use cbtop::profiler::stats::Aggregate;
 use cbtop::profiler::{Clock, StepRecorder};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(p, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::ALLOCATIONS;
+use std::sync::atomic::Ordering;
 
 #[test]
 fn f108_watched_decode_allocates_nothing() {

@@ -70,7 +70,7 @@ impl Bench {
 }
 
 /// The configuration of an engine that traces: that of the running one, with rows for the lens.
-pub fn trace_config(loaded: &Loaded, config: &Config) -> Config {
+fn trace_config(loaded: &Loaded, config: &Config) -> Config {
     let n_ctx = match loaded.model.max_context() {
         Some(max) => config.n_ctx.min(max),
         None => config.n_ctx,

@@ -143,6 +143,16 @@ pub enum SubLayer {
     Ffn,
 }
 
+impl SubLayer {
+    /// As tables and pane name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Attention => "attention",
+            Self::Ffn => "FFN",
+        }
+    }
+}
+
 /// Where an answer is decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseTransition {

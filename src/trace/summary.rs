@@ -186,7 +186,8 @@ fn positive(x: f64) -> f64 {
     if x > 0.0 { x } else { 0.0 }
 }
 
-fn share(one: f64, other: f64) -> Option<f64> {
+/// The share of one of two parts, 0 to 1; `None` where both are nothing.
+pub fn share(one: f64, other: f64) -> Option<f64> {
     Some(one / (one + other)).filter(|s| s.is_finite())
 }
 

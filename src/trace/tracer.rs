@@ -1,12 +1,13 @@
 //! Runs statements of the language, in pieces.
 
 use super::figures::{PatchMap, TraceView};
-use super::job::TraceJob;
+use super::job::{Sink, TraceJob};
 use super::lang::{Fact, Positions, Statement, Trace};
 use super::overlay::{Kind, Overlay, OverlayError, OverlayJob};
 use super::patch::PatchJob;
 use super::saved::Saving;
 use super::{Forward, TraceError, answer, changes};
+use crate::engine::capture::Captured;
 use crate::engine::edit::Edits;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
@@ -148,16 +149,14 @@ impl Tracer {
             Some(path) => Some(Saving::create(Path::new(path), hp.n_embd, hp.n_layers, n)?),
             None => None,
         };
-        let mut hear = saving
-            .as_mut()
-            .map(|s| |c: crate::engine::capture::Captured<'_>| s.hear(&c));
+        let mut hear = saving.as_mut().map(|s| |c: Captured<'_>| s.hear(&c));
         let job = TraceJob::start(
             forward,
             &self.tokenizer,
             &self.name,
             statement,
             edits,
-            hear.as_mut().map(|h| h as &mut super::job::Sink<'_>),
+            hear.as_mut().map(|h| h as &mut Sink<'_>),
         )?;
         let save = saving.zip(statement.save.clone());
         let save = save.map(|(saving, path)| {

@@ -93,14 +93,29 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         unwatched_tok_s: tok_s(&bare),
         modes: modes.collect(),
     };
-    match args.format {
-        OverheadFormat::Md => table(&costs, out)?,
+    print(args.format, &costs, table, out)
+}
+
+/// Prints costs as a table or as JSON.
+fn print<C: Serialize, W: Write>(
+    format: OverheadFormat,
+    costs: &C,
+    table: impl FnOnce(&C, &mut W) -> std::io::Result<()>,
+    out: &mut W,
+) -> anyhow::Result<ExitCode> {
+    match format {
+        OverheadFormat::Md => table(costs, out)?,
         OverheadFormat::Json => {
-            serde_json::to_writer_pretty(&mut *out, &costs)?;
+            serde_json::to_writer_pretty(&mut *out, costs)?;
             writeln!(out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A change as a percentage: `+1.25%` for 1.0125.
+fn percent(ratio: f64) -> String {
+    format!("{:+.2}%", 100.0 * (ratio - 1.0))
 }
 
 fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
@@ -131,7 +146,6 @@ fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
         out,
         "|-----------|---------:|--------:|-------------------:|----------:|-------------------:|"
     )?;
-    let percent = |ratio: f64| format!("{:+.2}%", 100.0 * (ratio - 1.0));
     let range = |low: f64, high: f64| format!("{} to {}", percent(low), percent(high));
     for m in &c.modes {
         writeln!(

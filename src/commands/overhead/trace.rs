@@ -1,7 +1,7 @@
 //! `cbtop overhead --trace`: what capturing the residual stream costs, against the same engine that captures nothing.
 
-use super::{CONTEXT, median, median_interval};
-use crate::cli::{OverheadArgs, OverheadFormat};
+use super::{CONTEXT, median, median_interval, percent, print};
+use crate::cli::OverheadArgs;
 use crate::commands::{printable, setup};
 use anyhow::{Context, bail};
 use cbtop::engine::capture::{Capture, Captured};
@@ -124,14 +124,7 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         chains_file_bytes,
         chains_grew_bytes,
     };
-    match args.format {
-        OverheadFormat::Md => table(&costs, out)?,
-        OverheadFormat::Json => {
-            serde_json::to_writer_pretty(&mut *out, &costs)?;
-            writeln!(out)?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    print(args.format, &costs, table, out)
 }
 
 fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
@@ -156,7 +149,6 @@ fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
         out,
         "|------------------------------------|---------:|--------:|-------------------:|"
     )?;
-    let percent = |ratio: f64| format!("{:+.2}%", 100.0 * (ratio - 1.0));
     for m in &c.capture {
         let interval = format!("{} to {}", percent(m.ratio_low), percent(m.ratio_high));
         writeln!(

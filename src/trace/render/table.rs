@@ -6,6 +6,7 @@ use crate::trace::figures::{
     Answer, PhaseTransition, PositionTrace, SubLayer, TraceView, Track, Waypoint,
 };
 use crate::trace::lang::{Statement, Trace};
+use crate::trace::summary;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -158,7 +159,7 @@ impl Tables<'_> {
             ["Layer", "|attn|", "|ffn|", "|residual|", "attn share"].map(|title| (title, Right)),
         );
         for w in self.waypoints() {
-            let share = share(w.attn_norm, w.ffn_norm);
+            let share = summary::share(w.attn_norm, w.ffn_norm);
             let mut row = vec![w.layer.to_string()];
             row.extend(deltas(w));
             row.extend([figure(w.residual_norm), cells::percent(share)]);
@@ -285,7 +286,7 @@ fn differences(one: &[&Track], other: &[&Track]) -> Vec<Part> {
         ]
         .map(|(part, by)| Part {
             layer,
-            name: name(part),
+            name: part.name(),
             by,
         })
     });
@@ -333,11 +334,6 @@ fn deltas(w: &Waypoint) -> [String; 2] {
     [figure(w.attn_norm), figure(w.ffn_norm)]
 }
 
-/// Attention's share of what a layer added; `None` where it added nothing.
-fn share(attn: f64, ffn: f64) -> Option<f64> {
-    Some(attn / (attn + ffn)).filter(|s| s.is_finite())
-}
-
 /// Which part of a layer pushes the answer: both, if the weaker push is at least half of the stronger.
 fn who(t: &Track) -> &'static str {
     let (attn, ffn) = (t.attn_logit, t.ffn_logit);
@@ -354,14 +350,6 @@ fn who(t: &Track) -> &'static str {
     }
 }
 
-/// Attention or FFN, as tables name them.
-pub(super) fn name(part: SubLayer) -> &'static str {
-    match part {
-        SubLayer::Attention => "attention",
-        SubLayer::Ffn => "FFN",
-    }
-}
-
 /// Where an answer is decided, in words.
 fn decided(phase: &PhaseTransition, tracks: &[&Track]) -> String {
     let at = phase.largest_rise as usize;
@@ -369,7 +357,7 @@ fn decided(phase: &PhaseTransition, tracks: &[&Track]) -> String {
     let mut out = match (before, tracks.get(at)) {
         (Some(before), Some(after)) if phase.rise > 0.0 => format!(
             "decided in layer {at} by {}, P {} to {}",
-            name(phase.decided_by),
+            phase.decided_by.name(),
             prob(before.prob),
             prob(after.prob)
         ),

@@ -1,7 +1,7 @@
 //! What the pane reads out of a trace: where the user is, figures as text, sentences.
 
 use crate::trace::figures::{
-    PhaseTransition, PositionTrace, SubLayer, TokenText, TraceFrame, TraceView, Track, Waypoint,
+    PhaseTransition, PositionTrace, TokenText, TraceFrame, TraceView, Track, Waypoint,
 };
 use crate::tui::format::{count, number};
 use crate::tui::state::App;
@@ -218,14 +218,6 @@ pub(super) fn tail(text: &str, columns: usize, ellipsis: &str) -> String {
     fit(&format!("{ellipsis}{end}"), columns, "")
 }
 
-/// Attention or FFN.
-pub(super) fn part(by: SubLayer) -> &'static str {
-    match by {
-        SubLayer::Attention => "attention",
-        SubLayer::Ffn => "FFN",
-    }
-}
-
 /// Where an answer is decided, most important first.
 pub(super) fn verdict(app: &App, r: Reading<'_>) -> Vec<String> {
     let g = &app.theme.glyphs;
@@ -240,7 +232,7 @@ pub(super) fn verdict(app: &App, r: Reading<'_>) -> Vec<String> {
     if let Some(layer) = r.decided() {
         parts.push(format!(
             "decided after layer {layer} by {}",
-            part(phase.decided_by)
+            phase.decided_by.name()
         ));
         let p = |l: u32| Some(r.track(r.way(l)?)?.prob);
         parts.push(match (layer.checked_sub(1).and_then(p), p(layer)) {
@@ -268,7 +260,7 @@ pub(super) fn verdict(app: &App, r: Reading<'_>) -> Vec<String> {
 /// Where an answer is decided, in as few words as can be.
 pub(super) fn brief(r: Reading<'_>) -> String {
     match r.decided().zip(r.phase()) {
-        Some((layer, phase)) => format!("layer {layer}, {}", part(phase.decided_by)),
+        Some((layer, phase)) => format!("layer {layer}, {}", phase.decided_by.name()),
         None => "not decided".into(),
     }
 }
