@@ -9,6 +9,7 @@
 //! - [`engine`]: the forward pass: kernels, kv cache, sampling, thread pool; every knob in one `Config`
 //! - [`profiler`]: clocks, per-brick statistics, critical path, memory and fault counters
 //! - [`trace`]: the residual stream: capture, answer trajectory, stores, TRACE language
+//! - [`tracer`]: what the numbers are: activations, attention, logits, quantisation error, kv cache
 //! - [`tuner`]: rules that say what to change
 //! - [`session`]: ties the rooms together behind channels; no terminal code
 //! - [`recording`]: a session saved as it runs, and played again
@@ -28,5 +29,6 @@ pub mod recording;
 pub mod session;
 pub mod tokenizer;
 pub mod trace;
+pub mod tracer;
 pub mod tui;
 pub mod tuner;

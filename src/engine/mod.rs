@@ -5,8 +5,10 @@ pub mod capture;
 pub mod config;
 pub mod cpu;
 pub mod edit;
+pub mod probe;
 pub mod reference;
 pub mod sampler;
+pub mod tensor_stats;
 
 mod error;
 mod observe;

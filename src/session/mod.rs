@@ -15,6 +15,7 @@ mod publish;
 mod run;
 pub mod snapshot;
 pub mod still;
+mod tracers;
 pub mod tracing;
 
 pub use load::{DEMO_NAME, LoadError, Loaded, Source};

@@ -34,6 +34,9 @@ impl Session {
             Command::StopTrace => self.stop_tracing(),
             Command::FollowTrace(on) => self.follow(on),
             Command::KeepTrace => self.keep_trace(),
+            Command::Tracer(kind, on) => self.switch_tracer(kind, on),
+            Command::FocusHead(layer, head) => self.focus_head(layer, head),
+            Command::MeasureError(on) => self.measure_error(on),
             Command::Scrub(_) => {
                 self.complain("this session runs: only a recording can be scrubbed")
             }

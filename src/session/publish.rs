@@ -149,6 +149,7 @@ impl Session {
             message: self.message.clone(),
             playback: None,
             trace: self.tracing.frame(),
+            tracer: None,
             bricks,
         };
         let began = Instant::now();

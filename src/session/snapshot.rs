@@ -12,10 +12,12 @@ pub use crate::profiler::figures::{
     SystemFigures, ThreadCounters, ThreadSpan, ThreadTrace, TokenTime,
 };
 pub use crate::trace::figures::TraceFrame;
+pub use crate::tracer::figures::{TracerFrame, TracerKind};
 pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
 
+use crate::engine::tensor_stats::null_is_nan;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One moment of a session.
@@ -98,6 +100,9 @@ pub struct Snapshot {
     /// writes traces.
     #[serde(skip)]
     pub trace: Option<Arc<TraceFrame>>,
+    /// What the tracers found; `None` while none is on.
+    #[serde(default)]
+    pub tracer: Option<Arc<TracerFrame>>,
 }
 
 impl Snapshot {
@@ -157,11 +162,6 @@ pub struct GeneratedToken {
     pub us: f64,
 }
 
-/// JSON has no word for what is not a number.
-fn null_is_nan<'de, D: Deserializer<'de>>(d: D) -> Result<f32, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or(f32::NAN))
-}
-
 /// A line for the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
@@ -198,6 +198,12 @@ pub enum Command {
     FollowTrace(bool),
     /// Keep the trace shown beside the next ones, or, where one is kept, no longer.
     KeepTrace,
+    /// Switch a tracer on or off.
+    Tracer(TracerKind, bool),
+    /// Show this head of this layer, both from 0, over the queries that are kept.
+    FocusHead(u32, u32),
+    /// Measure the error of the whole model on the text so far, or stop measuring.
+    MeasureError(bool),
     /// Move within a recording; a running session has none and says so.
     Scrub(Scrub),
     /// End the session.

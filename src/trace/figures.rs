@@ -1,9 +1,10 @@
 //! Traces as plain data: what tables, JSON and the trace pane show.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A token of the text traced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TokenText {
     /// Its id.
     pub id: u32,

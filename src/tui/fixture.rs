@@ -534,6 +534,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         message: None,
         playback: None,
         trace: None,
+        tracer: None,
     }
 }
 

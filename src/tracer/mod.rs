@@ -1,0 +1,3 @@
+//! What the numbers are: activations, attention, logits, quantisation error, kv cache. Five tracers, each switched on alone.
+
+pub mod figures;
