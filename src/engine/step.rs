@@ -220,6 +220,7 @@ impl<O: Observer> Engine<O> {
     /// As [`Self::truncate`], for a sequence; a step in progress is forgotten for all that are in it.
     pub fn truncate_seq(&mut self, seq: usize, keep: usize) {
         self.sequences.truncate(seq, keep);
+        self.exec.probe_truncates(seq, keep);
         self.cursor = None;
     }
 
@@ -313,6 +314,7 @@ impl<O: Observer> Engine<O> {
         self.reuse.reused += u64::from(next.has_shape_of(&self.input));
         std::mem::swap(&mut self.input, &mut self.next);
         self.cursor = Some(0);
+        self.exec.probe_begins(&self.input);
         let last = self.input.places.last().map_or(0, |p| p.position);
         self.observer
             .begin_step(kind, last as u32, self.input.ids.len() as u32);

@@ -4,11 +4,13 @@ use super::activations::Buffers;
 use super::bricks::Job;
 use super::kv::KvCache;
 use super::pool::{Poisoned, Pool};
+use super::probe::{Attention, Probe, query_places};
 use super::routing::Routes;
 use super::tap::Tap;
 use super::{FloatOps, MatKernel, float_ops, mat_kernel};
 use crate::engine::capture::{Capture, Captured, Part};
 use crate::engine::edit::Edits;
+use crate::engine::probe::{ActivationReadings, ProbeConfig};
 use crate::engine::sampler::Sampler;
 use crate::engine::{Choice, Config, EngineError, Observer, Unobserved};
 use crate::model::work::StepShape;
@@ -80,6 +82,8 @@ pub struct Executor {
     pub(super) counters: Vec<AtomicUsize>,
     /// What is captured.
     pub(super) tap: Option<Tap>,
+    /// What is looked at for tracers.
+    pub(super) probe: Option<Probe>,
     /// What is changed on the way.
     pub(super) edits: Option<Arc<Edits>>,
 }
@@ -126,6 +130,7 @@ impl Executor {
                 .collect(),
             config: config.clone(),
             tap: None,
+            probe: None,
             edits: None,
         })
     }
@@ -151,6 +156,55 @@ impl Executor {
     /// What is captured.
     pub fn capture(&self) -> Option<Capture> {
         self.tap.as_ref().map(|t| t.capture)
+    }
+
+    /// See [`crate::engine::Engine::set_probe`].
+    ///
+    /// # Errors
+    /// A choice out of range, or [`EngineError::OutOfMemory`].
+    pub fn set_probe(
+        &mut self,
+        model: &Model,
+        probe: Option<ProbeConfig>,
+    ) -> Result<(), EngineError> {
+        if probe.as_ref() != self.probe() {
+            // The old one's memory first.
+            self.probe = None;
+            let positions = self.config.n_ctx * self.config.n_seq;
+            let new = |p| Probe::new(model, p, self.config.threads, positions);
+            self.probe = probe.map(new).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// What is looked at.
+    pub fn probe(&self) -> Option<&ProbeConfig> {
+        self.probe.as_ref().map(|p| &p.config)
+    }
+
+    /// A step begins.
+    pub fn probe_begins(&mut self, step: &StepInput) {
+        if let Some(probe) = &mut self.probe {
+            probe.begin(query_places(&step.places, &step.spans));
+        }
+    }
+
+    /// What follows the first `keep` positions of a sequence is forgotten.
+    pub fn probe_truncates(&mut self, seq: usize, keep: usize) {
+        if let Some(probe) = &mut self.probe {
+            probe.truncate(seq, keep);
+        }
+    }
+
+    /// See [`crate::engine::Engine::activations`].
+    pub fn activations(&mut self, step: &StepInput) -> Option<&ActivationReadings> {
+        let last = step.places.last().map_or(0, |p| p.position);
+        self.probe.as_mut()?.readings(last, step.ids.len())
+    }
+
+    /// The records of attention.
+    pub(in crate::engine) fn attention(&self) -> Option<&Attention> {
+        self.probe.as_ref()?.attention()
     }
 
     /// See [`crate::engine::Engine::set_edits`].

@@ -24,6 +24,7 @@ mod pages;
 pub mod peak;
 pub mod pool;
 pub mod prefetch;
+mod probe;
 mod routing;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -36,6 +37,7 @@ pub use acts::QActs;
 pub use buffers::share;
 pub use float_ops::{FloatOps, float_ops};
 pub use mat::{Acts, Input, MatCall, MatKernel, mat_kernel};
+pub(in crate::engine) use probe::Attention as AttentionStore;
 pub use trial::rejected as rejected_kernels;
 
 use std::str::FromStr;
