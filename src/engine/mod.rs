@@ -13,6 +13,7 @@ pub mod tensor_stats;
 mod error;
 mod observe;
 mod probes;
+mod rerun;
 mod sequences;
 mod step;
 mod taps;

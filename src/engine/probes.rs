@@ -16,6 +16,12 @@ impl<O: Observer> Engine<O> {
         self.exec.set_probe(&model, probe)
     }
 
+    /// Makes a product go wrong from now on, or right again.
+    #[cfg(test)]
+    pub(crate) fn inject(&mut self, fault: Option<super::cpu::fault::Fault>) {
+        self.exec.fault = fault;
+    }
+
     /// What steps leave.
     pub fn probe(&self) -> Option<&ProbeConfig> {
         self.exec.probe()

@@ -20,6 +20,7 @@ use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak, StepTrace};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use crate::trace::TraceError;
+use crate::tracer::ModelTracerConfig;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,6 +61,10 @@ pub struct Options {
     pub beside: Option<Loaded>,
     /// File of facts that are in force; it may not exist yet.
     pub overlay: Option<PathBuf>,
+    /// Tracers that are on from the start, and what they look at.
+    pub tracers: ModelTracerConfig,
+    /// The same model in another precision, which quantisation error is measured against.
+    pub reference: Option<Loaded>,
 }
 
 /// Why a session cannot start or go on.

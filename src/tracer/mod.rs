@@ -1,3 +1,6 @@
 //! What the numbers are: activations, attention, logits, quantisation error, kv cache. Five tracers, each switched on alone.
 
+mod config;
 pub mod figures;
+
+pub use config::ModelTracerConfig;

@@ -328,6 +328,8 @@ impl Job<'_> {
         let columns = brick.columns(self.hp, &self.shape);
         self.pieces(i, tid, w.rows, ROW_GRAIN, |rows| {
             self.mat_mul_rows(i, (w, bias), (src, dst), 0..columns, rows.clone());
+            #[cfg(test)]
+            self.spoil(i, brick, dst, &rows);
             match brick.id {
                 BrickId::DownProj => self.down_projected(brick, (src, dst), rows),
                 BrickId::LmHead => self.logits_done(columns, rows, tid),

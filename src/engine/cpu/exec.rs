@@ -86,6 +86,9 @@ pub struct Executor {
     pub(super) probe: Option<Probe>,
     /// What is changed on the way.
     pub(super) edits: Option<Arc<Edits>>,
+    /// What a test makes go wrong.
+    #[cfg(test)]
+    pub(crate) fault: Option<super::fault::Fault>,
 }
 
 impl Executor {
@@ -132,6 +135,8 @@ impl Executor {
             tap: None,
             probe: None,
             edits: None,
+            #[cfg(test)]
+            fault: None,
         })
     }
 
@@ -180,6 +185,16 @@ impl Executor {
     /// What is looked at.
     pub fn probe(&self) -> Option<&ProbeConfig> {
         self.probe.as_ref().map(|p| &p.config)
+    }
+
+    /// Takes the probe away, so that nothing is recorded.
+    pub(in crate::engine) fn take_probe(&mut self) -> Option<Probe> {
+        self.probe.take()
+    }
+
+    /// Puts it back.
+    pub(in crate::engine) fn put_probe(&mut self, probe: Option<Probe>) {
+        self.probe = probe;
     }
 
     /// A step begins.

@@ -14,6 +14,8 @@ mod bricks;
 mod buffers;
 pub mod exec;
 mod experts;
+#[cfg(test)]
+pub(crate) mod fault;
 mod float_ops;
 pub mod kernel_use;
 pub mod kv;

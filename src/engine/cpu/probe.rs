@@ -15,7 +15,7 @@ use std::ops::Range;
 const SITES: usize = Site::ALL.len();
 
 /// What is looked at, and what was seen.
-pub(super) struct Probe {
+pub(in crate::engine) struct Probe {
     pub(super) config: ProbeConfig,
     activations: Option<Activations>,
     attention: Option<Attention>,
