@@ -15,6 +15,7 @@ mod buffers;
 pub mod exec;
 mod experts;
 mod float_ops;
+mod inspect;
 pub mod kernel_use;
 pub mod kv;
 mod mat;
