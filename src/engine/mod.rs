@@ -5,6 +5,7 @@ pub mod capture;
 pub mod config;
 pub mod cpu;
 pub mod edit;
+pub mod inspect;
 pub mod probe;
 pub mod reference;
 pub mod sampler;

@@ -211,6 +211,11 @@ impl<O: Observer> Engine<O> {
         self.cursor.is_some()
     }
 
+    /// The brick of the plan that runs next; `None` outside a step.
+    pub fn next_brick(&self) -> Option<usize> {
+        self.cursor
+    }
+
     /// Forgets everything after the first `keep` tokens, a step in progress included. In a ring, what was evicted does
     /// not come back.
     pub fn truncate(&mut self, keep: usize) {

@@ -4,3 +4,5 @@ mod config;
 pub mod figures;
 
 pub use config::ModelTracerConfig;
+pub mod perplexity;
+pub mod quantisation;

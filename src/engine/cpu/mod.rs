@@ -17,6 +17,7 @@ mod experts;
 #[cfg(test)]
 pub(crate) mod fault;
 mod float_ops;
+mod inspect;
 pub mod kernel_use;
 pub mod kv;
 mod mat;
