@@ -12,6 +12,7 @@ pub mod tensor_stats;
 
 mod error;
 mod observe;
+mod rehydrate;
 mod sequences;
 mod step;
 mod taps;
@@ -20,5 +21,6 @@ mod together;
 pub use config::{Config, KvType, Overflow};
 pub use error::EngineError;
 pub use observe::{Call, Done, Lane, NO_LAYER, Observer, StepKind, SyncMode, Ticks, Unobserved};
+pub use rehydrate::Residuals;
 pub use sequences::{CacheState, SlotInfo};
 pub use step::{Choice, Engine, Logits, Progress, Reuse};

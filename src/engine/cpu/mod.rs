@@ -24,6 +24,7 @@ mod pages;
 pub mod peak;
 pub mod pool;
 pub mod prefetch;
+mod refill;
 mod routing;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
