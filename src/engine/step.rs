@@ -9,9 +9,9 @@ use super::cpu::pool::Pool;
 use super::sampler::Sampler;
 use super::sequences::{CacheState, Sequences, SlotInfo};
 use super::{Call, Config, EngineError, NO_LAYER, Observer, StepKind};
-use crate::model::Model;
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
+use crate::model::{Model, Span};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -388,6 +388,17 @@ impl<O: Observer> Engine<O> {
         let call = Call::outside(BrickId::Sample, NO_LAYER, work);
         self.observer.worked(start, call);
         choice
+    }
+
+    /// The sequences of the last step begun, with their positions before it.
+    pub fn spans(&self) -> &[Span] {
+        &self.input.spans
+    }
+
+    /// Logits of the last token of the last step, `[n_vocab]`; `None` where none were wanted.
+    pub fn last_logits(&mut self) -> Option<&[f32]> {
+        let row = self.input.logit_rows.checked_sub(1)?;
+        Some(self.exec.logits(row))
     }
 
     /// Closes the step: nothing belongs to it any more.

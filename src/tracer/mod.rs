@@ -6,3 +6,7 @@ pub mod figures;
 pub use config::ModelTracerConfig;
 pub mod perplexity;
 pub mod quantisation;
+pub mod kv;
+mod kv_sims;
+pub mod logits;
+pub mod sampling;

@@ -306,6 +306,12 @@ impl Executor {
         done
     }
 
+    /// Everything in the caches, as bits.
+    #[cfg(test)]
+    pub(in crate::engine) fn cache_bits(&self) -> Vec<u16> {
+        self.cache.bits()
+    }
+
     /// Bytes of activation buffers.
     pub fn scratch_bytes(&self) -> u64 {
         self.buffers.bytes()
