@@ -29,7 +29,7 @@ pub struct TensorStats {
     pub nan_count: u64,
     /// Elements that are infinite.
     pub inf_count: u64,
-    /// Square root of the sum of squares.
+    /// Square root of the sum of squares; [`f32::MAX`] where that is more.
     #[serde(deserialize_with = "null_is_nan")]
     #[schemars(with = "Option<f32>")]
     pub l2_norm: f32,
@@ -121,13 +121,14 @@ impl Moments {
 
     /// As figures.
     pub fn stats(&self) -> TensorStats {
-        let known = |x: f32| if self.n == 0 { f32::NAN } else { x };
+        // Of nothing every processor has a NaN of its own.
+        let known = |x: f32| if self.n == 0 { f32::NAN } else { x.clamp(f32::MIN, f32::MAX) };
         TensorStats {
             count: self.n + self.nan + self.inf,
             min: known(self.min),
             max: known(self.max),
             mean: known(self.mean as f32),
-            std: self.std() as f32,
+            std: known(self.std() as f32),
             nan_count: self.nan,
             inf_count: self.inf,
             l2_norm: known(self.l2_norm() as f32),

@@ -1,10 +1,11 @@
 //! What the tracers found, as plain data: what panes, reports and exports read.
 //!
 //! Layers count from 0, as llama.cpp's `blk.N` and the panels about time; positions count from 0 within their sequence.
-//! `None` is "not known", never zero.
+//! `None` is "not known", never zero. Floats that are not finite survive in JSON as [`Exact`] writes them.
 
 pub use crate::engine::tensor_stats::TensorStats;
 
+use super::exact::{Exact, ExactList};
 use crate::model::brick::BrickId;
 use crate::trace::figures::TokenText;
 use schemars::JsonSchema;
@@ -137,6 +138,7 @@ pub struct ActivationAnomaly {
     /// Position of the token.
     pub position: u32,
     /// The value that broke the rule: a count for NaN and infinities, else magnitude, deviation or ratio.
+    #[serde(with = "Exact")]
     pub value: f32,
     /// All of it in one line.
     pub text: String,
@@ -158,6 +160,7 @@ pub struct LayerActivationTrace {
     /// The stream after it.
     pub output_stats: TensorStats,
     /// `|input| / (|input| + |attention| + |ffn|)`, L2 norms over the step: 1 where the layer adds nothing.
+    #[serde(with = "Exact")]
     pub residual_ratio: f32,
 }
 
@@ -225,18 +228,23 @@ pub struct AttentionWeightTrace {
     /// The positions it attends to most, largest weight first; only weights of at least the threshold.
     pub top_k_positions: Vec<u32>,
     /// Their weights.
+    #[serde(with = "ExactList")]
     pub top_k_weights: Vec<f32>,
     /// Sum of the other weights.
+    #[serde(with = "Exact")]
     pub tail_mass: f32,
     /// Share of the softmax that a learned sink takes (gpt-oss); 0 elsewhere. The top weights, the tail and this sum to 1.
+    #[serde(with = "Exact")]
     pub sink_logit_mass: f32,
     /// Entropy of the weights, nats.
+    #[serde(with = "Exact")]
     pub entropy: f32,
     /// Positions it sees: those of its window that the cache still holds.
     pub seen: u32,
     /// Weight of position 0; `None` where it is not seen.
     pub first_weight: Option<f32>,
     /// Sum of the weights of the newest positions, its own included.
+    #[serde(with = "Exact")]
     pub recent_mass: f32,
 }
 
@@ -313,10 +321,12 @@ pub struct TokenLogitEvolution {
     /// Its text.
     pub token_str: String,
     /// Its logit by the logit lens: index 0 is the embedding, then after every layer.
+    #[serde(with = "ExactList")]
     pub per_layer_logit: Vec<f32>,
     /// Its rank there, from 1.
     pub per_layer_rank: Vec<u32>,
     /// Its probability in the end.
+    #[serde(with = "Exact")]
     pub final_probability: f32,
     /// Its rank in the end, from 1.
     pub final_rank: u32,
@@ -334,6 +344,7 @@ pub struct SamplingCut {
     /// Tokens it cut.
     pub cut: u32,
     /// Share of the probability before it that it cut.
+    #[serde(with = "Exact")]
     pub cut_mass: f64,
     /// The most probable token it cut.
     pub first_cut: Option<TokenText>,
@@ -345,8 +356,10 @@ pub struct SampledCandidate {
     /// The token.
     pub token: TokenText,
     /// Its probability by the model.
+    #[serde(with = "Exact")]
     pub model_prob: f64,
     /// Its probability of being drawn; 0 where it was cut.
+    #[serde(with = "Exact")]
     pub drawn_prob: f64,
     /// What cut it.
     pub cut_by: Option<String>,
@@ -362,8 +375,10 @@ pub struct SamplingView {
     /// The most probable tokens.
     pub candidates: Vec<SampledCandidate>,
     /// Entropy by the model, nats.
+    #[serde(with = "Exact")]
     pub model_entropy: f64,
     /// Entropy of what is drawn from, nats.
+    #[serde(with = "Exact")]
     pub drawn_entropy: f64,
 }
 
@@ -385,8 +400,10 @@ pub struct LogitEvolutionTrace {
     /// layer.
     pub top5_overlap: Vec<u32>,
     /// Temperature; 0 for greedy.
+    #[serde(with = "Exact")]
     pub temperature: f32,
     /// Top-p.
+    #[serde(with = "Exact")]
     pub top_p: f32,
     /// What the sampler did.
     pub sampling: SamplingView,
@@ -441,6 +458,7 @@ pub struct QuantisationErrorTrace {
     pub layer_idx: Option<u32>,
     /// Own or arriving.
     pub of: ErrorOf,
+<<<<<<< HEAD
     /// Mean squared error of all elements compared.
     #[serde(deserialize_with = "null_is_nan_f64")]
     #[schemars(with = "Option<f64>")]
@@ -454,6 +472,19 @@ pub struct QuantisationErrorTrace {
     #[schemars(with = "Option<f64>")]
     pub cosine_similarity: f64,
     /// Signal-to-noise ratio, dB: sum of squares of the reference over that of the error; `None` where there is no error at all, or nothing to compare.
+=======
+    /// Mean squared error.
+    #[serde(with = "Exact")]
+    pub mse: f64,
+    /// Largest absolute error.
+    #[serde(with = "Exact")]
+    pub max_abs_error: f64,
+    /// Cosine similarity to the reference.
+    #[serde(with = "Exact")]
+    pub cosine_similarity: f64,
+    /// Signal-to-noise ratio, dB; `None` where there is no error at all, or nothing to compare.
+    #[serde(with = "Exact")]
+>>>>>>> figures
     pub snr_db: Option<f64>,
     /// Type of the brick's weights, for example `Q4_K`; empty for a brick without weights.
     pub quant_type: String,
@@ -473,16 +504,25 @@ pub struct ModelQuantisationError {
     /// By brick and layer, in the order they run, own before arriving.
     pub brick_errors: Vec<QuantisationErrorTrace>,
     /// Mean cosine of the logits.
+<<<<<<< HEAD
     #[serde(deserialize_with = "null_is_nan_f64")]
     #[schemars(with = "Option<f64>")]
     pub logits_cosine: f64,
     /// Mean Kullback-Leibler divergence of the output distributions from the reference's, nats.
     #[serde(deserialize_with = "null_is_nan_f64")]
     #[schemars(with = "Option<f64>")]
+=======
+    #[serde(with = "Exact")]
+    pub logits_cosine: f64,
+    /// Mean Kullback-Leibler divergence of the output distributions from the reference's, nats.
+    #[serde(with = "Exact")]
+>>>>>>> figures
     pub output_kl_divergence: f64,
     /// Positions whose most probable token is the same, share.
+    #[serde(with = "Exact")]
     pub same_top: f64,
     /// Perplexity on the text.
+<<<<<<< HEAD
     #[serde(deserialize_with = "null_is_nan_f64")]
     #[schemars(with = "Option<f64>")]
     pub perplexity: f64,
@@ -493,6 +533,15 @@ pub struct ModelQuantisationError {
     /// Difference of the two.
     #[serde(deserialize_with = "null_is_nan_f64")]
     #[schemars(with = "Option<f64>")]
+=======
+    #[serde(with = "Exact")]
+    pub perplexity: f64,
+    /// That of the reference.
+    #[serde(with = "Exact")]
+    pub reference_perplexity: f64,
+    /// Difference of the two.
+    #[serde(with = "Exact")]
+>>>>>>> figures
     pub perplexity_delta: f64,
 }
 
@@ -534,6 +583,7 @@ pub struct KvCacheStateTrace {
     /// Oldest position held.
     pub oldest_position: u32,
     /// As [`crate::engine::CacheState::fragmentation`].
+    #[serde(with = "Exact")]
     pub fragmentation: f32,
     /// Positions that attention read: where attention is traced, those with a weight of at least its threshold in any
     /// head; else all that are visible, as ranges joined. At most 256, the newest.
@@ -567,8 +617,10 @@ pub struct CacheWhatIf {
     /// Its slots.
     pub slots: u32,
     /// Share of reads that a ring would have served.
+    #[serde(with = "Exact")]
     pub ring_hit_rate: f32,
     /// Share of reads that a cache would have served which evicts what was read longest ago.
+    #[serde(with = "Exact")]
     pub lru_hit_rate: f32,
 }
 

@@ -1,6 +1,10 @@
 //! What the numbers are: activations, attention, logits, quantisation error, kv cache. Five tracers, each switched on alone.
 
 mod config;
+pub mod activations;
+pub mod attention;
+pub mod exact;
+pub mod export;
 pub mod figures;
 
 pub use config::ModelTracerConfig;
