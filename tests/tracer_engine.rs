@@ -145,8 +145,7 @@ fn f253_f254_f255_f273_attention_weights_are_those_of_their_definition() {
         let model = &loaded.model;
         let hp = &model.hparams;
         let ids = ids(model, 12);
-        let mut engine =
-            Engine::new(model.clone(), config.clone(), Unobserved).expect("engine");
+        let mut engine = Engine::new(model.clone(), config.clone(), Unobserved).expect("engine");
         engine.set_probe(Some(all_weights())).expect("memory");
         let layers = layers(model);
         let mut qk = QueriesAndKeys::new();
@@ -195,7 +194,10 @@ fn f253_f254_f255_f273_attention_weights_are_those_of_their_definition() {
                 let all = top + f64::from(r.sums.tail_mass) + f64::from(r.sums.sink_logit_mass);
                 assert!((all - 1.0).abs() < 1e-5, "{at}: {all}");
                 let mass: f64 = want.iter().sum();
-                assert!((f64::from(r.sums.sink_logit_mass) - (1.0 - mass)).abs() < 2e-5, "{at}");
+                assert!(
+                    (f64::from(r.sums.sink_logit_mass) - (1.0 - mass)).abs() < 2e-5,
+                    "{at}"
+                );
                 let entropy: f64 = want
                     .iter()
                     .filter(|w| **w > 0.0)
@@ -208,7 +210,10 @@ fn f253_f254_f255_f273_attention_weights_are_those_of_their_definition() {
                     first => assert!(first > 0.0 && (f64::from(first) - want[0]).abs() < 2e-5),
                 }
                 let recent: f64 = want.iter().rev().take(4).sum();
-                assert!((f64::from(r.sums.recent_mass) - recent).abs() < 5e-5, "{at}");
+                assert!(
+                    (f64::from(r.sums.recent_mass) - recent).abs() < 5e-5,
+                    "{at}"
+                );
             }
         }
     });
@@ -219,8 +224,7 @@ fn f250_statistics_are_those_of_what_the_bricks_wrote() {
     everywhere(|what, loaded, config, chunk| {
         let model = &loaded.model;
         let ids = ids(model, 12);
-        let mut engine =
-            Engine::new(model.clone(), config.clone(), Unobserved).expect("engine");
+        let mut engine = Engine::new(model.clone(), config.clone(), Unobserved).expect("engine");
         engine.set_probe(Some(all_weights())).expect("memory");
         for part in ids.chunks(chunk) {
             engine
@@ -253,14 +257,21 @@ fn f250_statistics_are_those_of_what_the_bricks_wrote() {
                 let mean = x.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
                 let m2: f64 = x.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum();
                 assert_eq!(got.n as usize, x.len(), "{what}: {at}");
-                assert!((got.mean - mean).abs() < 1e-9 * (1.0 + mean.abs()), "{what}: {at}");
+                assert!(
+                    (got.mean - mean).abs() < 1e-9 * (1.0 + mean.abs()),
+                    "{what}: {at}"
+                );
                 assert!((got.m2 - m2).abs() < 1e-9 * (1.0 + m2), "{what}: {at}");
             };
             same(&readings.embedding.moments, &stream[&0], "embedding");
             same(&readings.logits.moments, &logits, "logits");
             for (layer, sites) in readings.layers.iter().enumerate() {
                 let x = &stream[&(layer + 1)];
-                same(&sites[Site::Output as usize].moments, x, &format!("layer {layer}"));
+                same(
+                    &sites[Site::Output as usize].moments,
+                    x,
+                    &format!("layer {layer}"),
+                );
                 for site in Site::ALL {
                     assert_eq!(sites[site as usize].moments.n as usize, x.len());
                 }
@@ -279,13 +290,22 @@ fn f267_sequences_side_by_side_leave_what_each_leaves_alone() {
         ..config(&loaded, KernelSet::best(), threads)
     };
     let texts: Vec<Vec<u32>> = (0..3)
-        .map(|s| (0..9).map(|i| ((s * 31 + i * 7 + 5) % model.n_vocab) as u32).collect())
+        .map(|s| {
+            (0..9)
+                .map(|i| ((s * 31 + i * 7 + 5) % model.n_vocab) as u32)
+                .collect()
+        })
         .collect();
     let read = |engine: &Engine<Unobserved>, seq| -> Vec<String> {
         let log = engine.attention().expect("attention");
         log.queries(seq)
             .flat_map(|q| log.of(q).map(move |r| (q.place.position, r)))
-            .map(|(p, r)| format!("{p} {} {} {:?} {:?} {:?}", r.layer, r.head, r.positions, r.weights, r.sums))
+            .map(|(p, r)| {
+                format!(
+                    "{p} {} {} {:?} {:?} {:?}",
+                    r.layer, r.head, r.positions, r.weights, r.sums
+                )
+            })
             .collect()
     };
     let mut together = Engine::new(model.clone(), config.clone(), Unobserved).expect("engine");
@@ -294,9 +314,15 @@ fn f267_sequences_side_by_side_leave_what_each_leaves_alone() {
         let tokens: Vec<Token> = texts
             .iter()
             .enumerate()
-            .map(|(seq, ids)| Token { seq, id: ids[i], logits: true })
+            .map(|(seq, ids)| Token {
+                seq,
+                id: ids[i],
+                logits: true,
+            })
             .collect();
-        together.begin_tokens(&tokens, StepKind::Decode).expect("a step");
+        together
+            .begin_tokens(&tokens, StepKind::Decode)
+            .expect("a step");
         together.finish().expect("a step");
         together.end_step();
     }
@@ -304,8 +330,14 @@ fn f267_sequences_side_by_side_leave_what_each_leaves_alone() {
         let mut alone = Engine::new(model.clone(), config.clone(), Unobserved).expect("engine");
         alone.set_probe(Some(all_weights())).expect("memory");
         for &id in &texts[seq] {
-            let token = Token { seq, id, logits: true };
-            alone.begin_tokens(&[token], StepKind::Decode).expect("a step");
+            let token = Token {
+                seq,
+                id,
+                logits: true,
+            };
+            alone
+                .begin_tokens(&[token], StepKind::Decode)
+                .expect("a step");
             alone.finish().expect("a step");
             alone.end_step();
         }
@@ -350,12 +382,18 @@ fn records_are_of_what_is_in_the_cache_and_within_their_memory() {
     let mut ids = ids(model, 40).into_iter();
     let mut step = |engine: &mut Engine<Unobserved>, n| {
         let part: Vec<u32> = ids.by_ref().take(n).collect();
-        engine.step(&part, Logits::Last, StepKind::Prefill).expect("a step");
+        engine
+            .step(&part, Logits::Last, StepKind::Prefill)
+            .expect("a step");
     };
     step(&mut engine, 3);
     assert_eq!(held(&engine), [0, 1, 2]);
     step(&mut engine, 7);
-    assert_eq!(held(&engine), [5, 6, 7, 8, 9], "the newest five, also of one step");
+    assert_eq!(
+        held(&engine),
+        [5, 6, 7, 8, 9],
+        "the newest five, also of one step"
+    );
     assert_eq!(engine.attention().expect("attention").dropped(), 5);
     engine.truncate(8);
     assert_eq!(held(&engine), [5, 6, 7]);
@@ -367,7 +405,11 @@ fn records_are_of_what_is_in_the_cache_and_within_their_memory() {
     let last = log.queries(0).next_back().expect("a query");
     assert_eq!(last.place.position, 23);
     for r in log.of(last) {
-        assert!(r.positions.iter().all(|p| *p < 2 || (10..24).contains(p)), "{:?}", r.positions);
+        assert!(
+            r.positions.iter().all(|p| *p < 2 || (10..24).contains(p)),
+            "{:?}",
+            r.positions
+        );
         assert_eq!(r.sums.seen, 16);
     }
     engine.truncate(0);
@@ -381,13 +423,37 @@ fn what_cannot_be_recorded_is_refused() {
     let config = config(&loaded, KernelSet::best(), 1);
     let mut engine = Engine::new(loaded.model.clone(), config, Unobserved).expect("engine");
     let mut refused = |probe: AttentionProbe| {
-        let probe = ProbeConfig { activations: false, attention: Some(probe) };
-        engine.set_probe(Some(probe)).expect_err("refused").to_string()
+        let probe = ProbeConfig {
+            activations: false,
+            attention: Some(probe),
+        };
+        engine
+            .set_probe(Some(probe))
+            .expect_err("refused")
+            .to_string()
     };
     let new = AttentionProbe::default;
     assert!(refused(AttentionProbe { top_k: 0, ..new() }).contains("1 to 32"));
     assert!(refused(AttentionProbe { top_k: 33, ..new() }).contains("1 to 32"));
-    assert!(refused(AttentionProbe { weight_threshold: f32::NAN, ..new() }).contains("NaN"));
-    assert!(refused(AttentionProbe { layers: Some(vec![1, 99]), ..new() }).contains("layers 0 to"));
-    assert!(refused(AttentionProbe { heads: Some(Vec::new()), ..new() }).contains("heads 0 to"));
+    assert!(
+        refused(AttentionProbe {
+            weight_threshold: f32::NAN,
+            ..new()
+        })
+        .contains("NaN")
+    );
+    assert!(
+        refused(AttentionProbe {
+            layers: Some(vec![1, 99]),
+            ..new()
+        })
+        .contains("layers 0 to")
+    );
+    assert!(
+        refused(AttentionProbe {
+            heads: Some(Vec::new()),
+            ..new()
+        })
+        .contains("heads 0 to")
+    );
 }

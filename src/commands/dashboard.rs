@@ -195,7 +195,11 @@ fn tracers(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<ModelTracerC
     };
     Ok(ModelTracerConfig {
         on,
-        tracked_tokens: args.track.iter().map(first).collect::<anyhow::Result<_>>()?,
+        tracked_tokens: args
+            .track
+            .iter()
+            .map(first)
+            .collect::<anyhow::Result<_>>()?,
         ..ModelTracerConfig::default()
     })
 }
@@ -235,7 +239,9 @@ fn run_and_print(
     }
     let wants_tracers = matches!(args.trace, Some(TraceFlag::Tracers(_)));
     if args.frame.format == Format::Tracer && !wants_tracers {
-        bail!("--format tracer writes what tracers have kept; switch some on, for example --trace all");
+        bail!(
+            "--format tracer writes what tracers have kept; switch some on, for example --trace all"
+        );
     }
     if let Some(statements) = statements(args) {
         session.obey(Command::Trace(statements.into()));

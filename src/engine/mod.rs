@@ -13,12 +13,9 @@ pub mod tensor_stats;
 
 mod error;
 mod observe;
-<<<<<<< HEAD
 mod probes;
 mod rerun;
-=======
 mod rehydrate;
->>>>>>> logits
 mod sequences;
 mod step;
 mod taps;
@@ -27,10 +24,7 @@ mod together;
 pub use config::{Config, KvType, Overflow};
 pub use error::EngineError;
 pub use observe::{Call, Done, Lane, NO_LAYER, Observer, StepKind, SyncMode, Ticks, Unobserved};
-<<<<<<< HEAD
 pub use probes::{AttentionLog, HeldQuery};
-=======
 pub use rehydrate::Residuals;
->>>>>>> logits
 pub use sequences::{CacheState, SlotInfo};
 pub use step::{Choice, Engine, Logits, Progress, Reuse};

@@ -9,7 +9,7 @@ use super::exact::{Exact, ExactList};
 use crate::model::brick::BrickId;
 use crate::trace::figures::TokenText;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One of the five tracers.
@@ -420,11 +420,6 @@ pub struct LogitView {
 
 // ---------------------------------------------------------------- quantisation
 
-/// JSON has no word for what is not a number.
-fn null_is_nan_f64<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or(f64::NAN))
-}
-
 /// How good a product is, by the cosine to its reference.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -449,7 +444,7 @@ pub enum ErrorOf {
     Arriving,
 }
 
-/// Error of one brick of one layer. Not a number (`null` in JSON) where a vector was not finite.
+/// Error of one brick of one layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QuantisationErrorTrace {
     /// The brick.
@@ -458,33 +453,17 @@ pub struct QuantisationErrorTrace {
     pub layer_idx: Option<u32>,
     /// Own or arriving.
     pub of: ErrorOf,
-<<<<<<< HEAD
     /// Mean squared error of all elements compared.
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
+    #[serde(with = "Exact")]
     pub mse: f64,
     /// Largest absolute error.
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
+    #[serde(with = "Exact")]
     pub max_abs_error: f64,
     /// Cosine similarity to the reference, the mean over vectors.
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
+    #[serde(with = "Exact")]
     pub cosine_similarity: f64,
     /// Signal-to-noise ratio, dB: sum of squares of the reference over that of the error; `None` where there is no error at all, or nothing to compare.
-=======
-    /// Mean squared error.
     #[serde(with = "Exact")]
-    pub mse: f64,
-    /// Largest absolute error.
-    #[serde(with = "Exact")]
-    pub max_abs_error: f64,
-    /// Cosine similarity to the reference.
-    #[serde(with = "Exact")]
-    pub cosine_similarity: f64,
-    /// Signal-to-noise ratio, dB; `None` where there is no error at all, or nothing to compare.
-    #[serde(with = "Exact")]
->>>>>>> figures
     pub snr_db: Option<f64>,
     /// Type of the brick's weights, for example `Q4_K`; empty for a brick without weights.
     pub quant_type: String,
@@ -494,7 +473,7 @@ pub struct QuantisationErrorTrace {
     pub vectors: u64,
 }
 
-/// Error of the whole model. Not a number (`null` in JSON) where logits were not finite.
+/// Error of the whole model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelQuantisationError {
     /// What it was compared with: `F32 of the same weights`, or the name of another file.
@@ -504,36 +483,15 @@ pub struct ModelQuantisationError {
     /// By brick and layer, in the order they run, own before arriving.
     pub brick_errors: Vec<QuantisationErrorTrace>,
     /// Mean cosine of the logits.
-<<<<<<< HEAD
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
-    pub logits_cosine: f64,
-    /// Mean Kullback-Leibler divergence of the output distributions from the reference's, nats.
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
-=======
     #[serde(with = "Exact")]
     pub logits_cosine: f64,
     /// Mean Kullback-Leibler divergence of the output distributions from the reference's, nats.
     #[serde(with = "Exact")]
->>>>>>> figures
     pub output_kl_divergence: f64,
     /// Positions whose most probable token is the same, share.
     #[serde(with = "Exact")]
     pub same_top: f64,
     /// Perplexity on the text.
-<<<<<<< HEAD
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
-    pub perplexity: f64,
-    /// That of the reference.
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
-    pub reference_perplexity: f64,
-    /// Difference of the two.
-    #[serde(deserialize_with = "null_is_nan_f64")]
-    #[schemars(with = "Option<f64>")]
-=======
     #[serde(with = "Exact")]
     pub perplexity: f64,
     /// That of the reference.
@@ -541,7 +499,6 @@ pub struct ModelQuantisationError {
     pub reference_perplexity: f64,
     /// Difference of the two.
     #[serde(with = "Exact")]
->>>>>>> figures
     pub perplexity_delta: f64,
 }
 

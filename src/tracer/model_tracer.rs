@@ -8,14 +8,14 @@ use super::figures::{
     TracerFrame, TracerKind, TracerSet,
 };
 use super::kv::KvTracer;
-use super::live::LiveErrors;
+use super::ModelTracerConfig;
 use super::locate;
 use super::logits::LogitTracer;
-use super::{ModelTracerConfig, TracerError};
+use super::quantisation::{Baseline, LiveErrors, QuantisationError};
 use crate::engine::capture::Capture;
 use crate::engine::probe::ProbeConfig;
 use crate::engine::sampler::SamplerConfig;
-use crate::engine::{AttentionLog, Engine, EngineError, HeldQuery, Observer, StepKind};
+use crate::engine::{AttentionLog, Engine, EngineError, HeldQuery, Observer};
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use crate::trace::answer;
@@ -52,14 +52,14 @@ impl ModelTracer {
     /// in another precision.
     ///
     /// # Errors
-    /// A reference of another architecture or shape.
+    /// [`QuantisationError::Incompatible`]: a reference of another architecture or shape.
     pub fn new(
         model: &Arc<Model>,
         tokenizer: &Arc<Tokenizer>,
         name: &str,
-        reference: Option<(&str, Arc<Model>)>,
+        reference: Option<Baseline>,
         config: ModelTracerConfig,
-    ) -> Result<Self, TracerError> {
+    ) -> Result<Self, QuantisationError> {
         Ok(Self {
             model: Arc::clone(model),
             tokenizer: Arc::clone(tokenizer),
@@ -127,6 +127,13 @@ impl ModelTracer {
             TracerKind::Quantisation => self.live.clear(),
             TracerKind::Kv => self.kv = None,
         }
+    }
+
+    /// A run begins; errors of products are the model's and stay.
+    pub fn start_run(&mut self) {
+        let kinds = TracerKind::ALL.into_iter();
+        let of_run = kinds.filter(|k| *k != TracerKind::Quantisation);
+        of_run.for_each(|k| self.clear_one(k));
     }
 
     /// The engine is another one from now on.

@@ -76,8 +76,10 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
     }
     let bare = |rounds: &[Round]| median(&rounds.iter().map(|r| r.0).collect::<Vec<_>>());
     let mut costs = Vec::new();
-    for (phase, tokens, rounds) in [("decode", args.tokens, &decode), ("prefill", prompt, &prefill)]
-    {
+    for (phase, tokens, rounds) in [
+        ("decode", args.tokens, &decode),
+        ("prefill", prompt, &prefill),
+    ] {
         for (i, tracers) in SETS.into_iter().enumerate() {
             let ratios = rounds.iter().map(|r| r.1[i] / r.0).collect();
             let [ratio_low, ratio, ratio_high] = median_interval(ratios);
@@ -156,12 +158,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(
-        loaded: &Loaded,
-        config: &Config,
-        prompt: usize,
-        tokens: usize,
-    ) -> Result<Self, EngineError> {
+    fn new(loaded: &Loaded, config: &Config, prompt: usize, tokens: usize) -> anyhow::Result<Self> {
         let model = &loaded.model;
         let ids = |n: usize| (0..n).map(|i| (i % model.n_vocab) as u32).collect();
         Ok(Self {
@@ -169,6 +166,7 @@ impl Bench {
             tracer: ModelTracer::new(
                 model,
                 &loaded.tokenizer,
+                &loaded.name(),
                 None,
                 ModelTracerConfig::default(),
             )?,

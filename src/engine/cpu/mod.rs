@@ -27,11 +27,8 @@ mod pages;
 pub mod peak;
 pub mod pool;
 pub mod prefetch;
-<<<<<<< HEAD
 mod probe;
-=======
 mod refill;
->>>>>>> logits
 mod routing;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
