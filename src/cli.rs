@@ -266,6 +266,8 @@ pub enum Format {
     Graph,
     /// All that the tracers of --trace have kept, step by step (docs/src/tracer.schema.json).
     Tracer,
+    /// What the tracers of --trace found, in words.
+    Summary,
 }
 
 /// `cbtop inspect`.

@@ -10,7 +10,7 @@ use cbtop::engine::edit::{Change, Edit, Edits, RankOne, Site, site_len};
 use cbtop::engine::reference::Reference;
 use cbtop::engine::{Config, Engine, KvType, Logits, StepKind, Unobserved};
 use cbtop::model::Model;
-use cbtop::session::Loaded;
+use cbtop::session::{Loaded, Source};
 use common::cosine;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -37,6 +37,11 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
         let _ = writeln!(std::io::stderr(), "cbtop: --trace: {e}");
         return Ok(ExitCode::from(crate::BAD_INPUT));
     }
+    if is_of_tracers(args.frame.format) && !matches!(args.trace, Some(TraceFlag::Tracers(_))) {
+        bail!(
+            "--format tracer and --format summary are about tracers; switch some on, for example --trace all"
+        );
+    }
     // Before the model is loaded: a wrong line in it is told at once.
     let look = dashboard_look(args)?;
     let session = session(args)?;
@@ -73,7 +78,7 @@ pub fn check_terminal(headless: bool) -> anyhow::Result<()> {
 
 /// Refuses what only a run that is not recorded or replayed can give.
 pub fn check_format(format: Format) -> anyhow::Result<()> {
-    if format == Format::Tracer {
+    if is_of_tracers(format) {
         bail!(
             "tracers keep what every step leaves, and a recording has some of them; run cbtop --headless --format tracer"
         );
@@ -237,12 +242,6 @@ fn run_and_print(
     if args.frame.format == Format::Chrome {
         return export::chrome(session, out);
     }
-    let wants_tracers = matches!(args.trace, Some(TraceFlag::Tracers(_)));
-    if args.frame.format == Format::Tracer && !wants_tracers {
-        bail!(
-            "--format tracer writes what tracers have kept; switch some on, for example --trace all"
-        );
-    }
     if let Some(statements) = statements(args) {
         session.obey(Command::Trace(statements.into()));
         while session.is_tracing() {
@@ -256,17 +255,17 @@ fn run_and_print(
         session.tick();
     }
     session.finish_tracers();
-    if args.frame.format == Format::Tracer {
-        session.tracer_export().to_json(out)?;
-        return Ok(());
+    match args.frame.format {
+        Format::Tracer => session.tracer_export().to_json(out)?,
+        Format::Summary => out.write_all(session.tracer_export().summary().as_bytes())?,
+        format => print(out, &session.snapshot(), format, args.frame.size, look)?,
     }
-    print(
-        out,
-        &session.snapshot(),
-        args.frame.format,
-        args.frame.size,
-        look,
-    )
+    Ok(())
+}
+
+/// Whether a format is about tracers.
+fn is_of_tracers(format: Format) -> bool {
+    matches!(format, Format::Tracer | Format::Summary)
 }
 
 /// Prints a moment of a session: a frame, a report, or its last step.

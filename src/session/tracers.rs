@@ -65,17 +65,29 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    fn start(&mut self, loaded: &Loaded, reference: Option<Baseline>, ids: Vec<u32>, config: Config) -> std::io::Result<()> {
+    fn start(
+        &mut self,
+        loaded: &Loaded,
+        reference: Option<Baseline>,
+        ids: Vec<u32>,
+        config: Config,
+    ) -> std::io::Result<()> {
         let shared = Arc::new(Shared::default());
         let (model, told) = (Arc::clone(&loaded.model), Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("cbtop-quant-error".into())
             .spawn(move || {
-                measure(&model, reference.as_ref(), &ids, &config, &mut |done, all| {
-                    told.done.store(done, Ordering::Relaxed);
-                    told.all.store(all, Ordering::Relaxed);
-                    !told.stop.load(Ordering::Relaxed)
-                })
+                measure(
+                    &model,
+                    reference.as_ref(),
+                    &ids,
+                    &config,
+                    &mut |done, all| {
+                        told.done.store(done, Ordering::Relaxed);
+                        told.all.store(all, Ordering::Relaxed);
+                        !told.stop.load(Ordering::Relaxed)
+                    },
+                )
             })?;
         self.error = None;
         self.running = Some(Running { thread, shared });
@@ -234,7 +246,8 @@ impl Session {
 
     /// Everything that tracers have kept.
     pub fn tracer_export(&self) -> TracerExport {
-        self.tracer.export(&self.engine, self.measurement.found.clone())
+        self.tracer
+            .export(&self.engine, self.measurement.found.clone())
     }
 
     /// Which tracers are on.

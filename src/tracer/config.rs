@@ -107,7 +107,9 @@ mod tests {
         assert!(both.kv && both.activations && !both.attention && both.any());
         assert_eq!("all".parse(), Ok(TracerSet::ALL));
         assert!(!TracerSet::default().any());
-        let wrong = "kv,attentoin".parse::<TracerSet>().expect_err("no such tracer");
+        let wrong = "kv,attentoin"
+            .parse::<TracerSet>()
+            .expect_err("no such tracer");
         assert!(wrong.contains("attentoin") && wrong.contains("quantisation"));
     }
 
@@ -120,6 +122,9 @@ mod tests {
         assert_eq!(config.probe(), None);
         config.on.attention = true;
         let probe = config.probe().expect("attention");
-        assert_eq!((probe.activations, probe.attention), (false, Some(AttentionProbe::default())));
+        assert_eq!(
+            (probe.activations, probe.attention),
+            (false, Some(AttentionProbe::default()))
+        );
     }
 }

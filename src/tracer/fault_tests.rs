@@ -50,7 +50,9 @@ fn found(
         position,
         what,
     }));
-    let ids: Vec<u32> = (0..12).map(|i| (i * 37 + 11) % model.n_vocab as u32).collect();
+    let ids: Vec<u32> = (0..12)
+        .map(|i| (i * 37 + 11) % model.n_vocab as u32)
+        .collect();
     for part in ids.chunks(chunk) {
         engine
             .step(part, Logits::Last, StepKind::Prefill)
@@ -80,7 +82,10 @@ fn f251_f268_nan_and_infinity_are_found_where_they_began() {
                 for chunk in [12, 5, 1] {
                     let at = (1, id);
                     let anomalies = found(&loaded, at, Some(7), Wrong::Element(value), chunk);
-                    let what = format!("{file}: {value} in {} by {chunk}: {anomalies:#?}", id.name());
+                    let what = format!(
+                        "{file}: {value} in {} by {chunk}: {anomalies:#?}",
+                        id.name()
+                    );
                     let first = anomalies.first().expect(&what);
                     assert_eq!((first.layer, first.position), (Some(1), 7), "{what}");
                     // An infinity may become a NaN before it is seen in a layer's sums.
@@ -113,8 +118,16 @@ fn f252_f268_an_explosion_is_found() {
             assert!(first.value >= 1e6, "{what}");
         }
         // The limit itself is none.
-        let limit = found(&loaded, (1, BrickId::DownProj), Some(4), Wrong::Element(9e5), 12);
-        let exploded = limit.iter().any(|a| a.kind == AnomalyKind::Explosion && a.value > 1e6);
+        let limit = found(
+            &loaded,
+            (1, BrickId::DownProj),
+            Some(4),
+            Wrong::Element(9e5),
+            12,
+        );
+        let exploded = limit
+            .iter()
+            .any(|a| a.kind == AnomalyKind::Explosion && a.value > 1e6);
         assert!(!exploded, "{limit:#?}");
     }
 }
@@ -132,7 +145,11 @@ fn f268_a_dead_block_is_found() {
                 let what = format!("{file}: {} of layer {layer}: {anomalies:#?}", id.name());
                 let first = anomalies.first().expect(&what);
                 assert_eq!(first.kind, AnomalyKind::Vanishing, "{what}");
-                assert_eq!((first.layer, first.site), (Some(layer as u32), site), "{what}");
+                assert_eq!(
+                    (first.layer, first.site),
+                    (Some(layer as u32), site),
+                    "{what}"
+                );
                 assert_eq!((first.position, first.brick), (0, Some(id)), "{what}");
             }
         }
@@ -142,7 +159,13 @@ fn f268_a_dead_block_is_found() {
 #[test]
 fn f251_a_broken_head_is_found_in_the_logits() {
     let loaded = fixture("llama.Q4_K_M.gguf");
-    let anomalies = found(&loaded, (0, BrickId::LmHead), None, Wrong::Element(f32::NAN), 12);
+    let anomalies = found(
+        &loaded,
+        (0, BrickId::LmHead),
+        None,
+        Wrong::Element(f32::NAN),
+        12,
+    );
     let first = anomalies.first().expect("an anomaly");
     assert_eq!((first.site, first.layer), (ActivationSite::Logits, None));
     assert_eq!(first.brick, Some(BrickId::LmHead));

@@ -4,8 +4,8 @@ use super::figures::{ActivationAnomaly, ActivationSite, AnomalyKind};
 use crate::engine::probe::Limits;
 use crate::engine::tensor_stats::Moments;
 use crate::engine::{Engine, EngineError, Observer};
-use crate::model::brick::BrickId;
 use crate::model::Op;
+use crate::model::brick::BrickId;
 
 /// The first brick of the last step that wrote, for the anomaly's token, what the anomaly is about; `None` where none did.
 ///
@@ -62,7 +62,8 @@ fn breaks(kind: AnomalyKind, x: &[f32]) -> bool {
         AnomalyKind::Infinity => x.iter().any(|v| v.is_infinite()),
         AnomalyKind::Explosion => {
             let moments = moments(x);
-            x.iter().any(|v| v.is_finite() && v.abs() > Limits::MAGNITUDE)
+            x.iter()
+                .any(|v| v.is_finite() && v.abs() > Limits::MAGNITUDE)
                 || moments.std() > Limits::STD
         }
         AnomalyKind::Vanishing => moments(x).std() < Limits::LEAST_STD,

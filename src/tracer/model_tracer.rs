@@ -1,5 +1,6 @@
 //! The five tracers together, beside an engine: what is switched on, what every step leaves, and what comes of it.
 
+use super::ModelTracerConfig;
 use super::activations::ActivationTracer;
 use super::attention;
 use super::export::TracerExport;
@@ -8,7 +9,6 @@ use super::figures::{
     TracerFrame, TracerKind, TracerSet,
 };
 use super::kv::KvTracer;
-use super::ModelTracerConfig;
 use super::locate;
 use super::logits::LogitTracer;
 use super::quantisation::{Baseline, LiveErrors, QuantisationError};
@@ -201,7 +201,11 @@ impl ModelTracer {
     }
 
     /// What was found so far; `tokens` is the text of sequence 0 by position.
-    pub fn frame<O: Observer>(&self, engine: &Engine<O>, ids: &mut dyn Iterator<Item = u32>) -> TracerFrame {
+    pub fn frame<O: Observer>(
+        &self,
+        engine: &Engine<O>,
+        ids: &mut dyn Iterator<Item = u32>,
+    ) -> TracerFrame {
         let on = self.config.on;
         TracerFrame {
             on,
@@ -212,7 +216,11 @@ impl ModelTracer {
                 .map(|log| Arc::new(self.attention_view(engine, &log, ids))),
             logits: on.logits.then(|| Arc::new(self.logits.view())),
             quantisation: on.quantisation.then(|| Arc::new(self.live.view())),
-            kv: self.kv.as_ref().filter(|_| on.kv).map(|kv| Arc::new(kv.view())),
+            kv: self
+                .kv
+                .as_ref()
+                .filter(|_| on.kv)
+                .map(|kv| Arc::new(kv.view())),
         }
     }
 
@@ -242,7 +250,13 @@ impl ModelTracer {
             n_heads: hp.n_head as u32,
             recent,
             query_pos: newest.map_or(0, |q| q.place.position),
-            notes: attention::notes(&heads, hp.n_layers as u32, hp.n_head as u32, recent, &windows),
+            notes: attention::notes(
+                &heads,
+                hp.n_layers as u32,
+                hp.n_head as u32,
+                recent,
+                &windows,
+            ),
             heads,
             windows,
             focus: HeadFocus {
@@ -270,15 +284,14 @@ impl ModelTracer {
         model: Option<ModelQuantisationError>,
     ) -> TracerExport {
         let on = self.config.on;
-        let mut export = TracerExport::new(&self.name);
+        let frame = self.frame(engine, &mut std::iter::empty());
+        let mut export = TracerExport::new(&self.name, &frame);
         export.activations = self.steps.iter().cloned().collect();
         if let Some(log) = engine.attention().filter(|_| on.attention) {
             let records = log.queries(0).flat_map(|q| log.of(q));
             export.attention = records.map(|r| attention::trace(&r)).collect();
         }
-        export.logits = self.logits.view().traces;
         export.quantisation = model;
-        export.kv = self.kv.as_ref().map(|kv| kv.view().session).unwrap_or_default();
         export
     }
 }
