@@ -10,28 +10,37 @@ use cbtop::profiler::Clock;
 use cbtop::profiler::probe::Bandwidth;
 use cbtop::session::snapshot::{BrickRow, RunState, Snapshot};
 use cbtop::session::{Loaded, Options, Session, Source};
+use cbtop::tracer::ModelTracerConfig;
+use cbtop::tracer::export::TracerExport;
+use cbtop::tracer::figures::TracerSet;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
+const TRACER_SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/tracer.schema.json");
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/report.schema.json");
 const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/formats.md");
 
 #[test]
 fn schema_as_checked_in_is_that_of_the_types() {
     let schema = serde_json::to_string_pretty(&Report::schema()).expect("a schema") + "\n";
+    checked_in(&schema, SCHEMA, "headless::Report");
+}
+
+/// A schema in the book is that of its type.
+fn checked_in(schema: &str, path: &str, what: &str) {
     if std::env::var_os("UPDATE_SCHEMA").is_some_and(|v| v == "1") {
         // Other tests may be reading it.
-        let beside = format!("{SCHEMA}.part");
-        std::fs::write(&beside, &schema).expect("written");
-        std::fs::rename(&beside, SCHEMA).expect("renamed");
+        let beside = format!("{path}.part");
+        std::fs::write(&beside, schema).expect("written");
+        std::fs::rename(&beside, path).expect("renamed");
     }
-    let checked_in = std::fs::read_to_string(SCHEMA).unwrap_or_default();
+    let checked_in = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         checked_in == schema,
-        "docs/src/report.schema.json is not the schema of headless::Report. If the change is meant, write it anew with\n    \
+        "{path} is not the schema of {what}. If the change is meant, write it anew with\n    \
          UPDATE_SCHEMA=1 cargo nextest run --release -E 'test(schema)'\n\
-         and raise SCHEMA_VERSION in src/headless/report.rs if a field went or changed its meaning."
+         and raise its SCHEMA_VERSION if a field went or changed its meaning."
     );
 }
 
@@ -47,7 +56,8 @@ fn schema_version_is_in_the_report_and_the_book() {
 #[test]
 fn the_book_names_every_field() {
     let page = std::fs::read_to_string(FORMATS).expect("the page");
-    let report = serde_json::to_value(Report::new(&run(demo(), Clock::modelled(), 8)));
+    let mut traced = run_with(TracerSet::ALL, demo(), Clock::modelled(), 8);
+    let report = serde_json::to_value(Report::new(&traced.snapshot()));
     let mut names = BTreeSet::new();
     field_names(&report.expect("JSON"), &mut names);
     let missing: Vec<_> = names
@@ -80,6 +90,38 @@ fn real_reports_are_as_the_schema_says_and_come_back_equal() {
         let back: Report = serde_json::from_slice(&json).expect("a report");
         assert_eq!(back, report, "{name}");
     });
+}
+
+/// F265: what tracers find is as the published schemas say, in the report and in their own export.
+#[test]
+fn f265_exports_of_tracers_are_as_their_schema_says() {
+    let schema = serde_json::to_string_pretty(&TracerExport::schema()).expect("a schema") + "\n";
+    checked_in(&schema, TRACER_SCHEMA, "tracer::export::TracerExport");
+    let value = serde_json::from_str(&schema).expect("JSON");
+    let validator = jsonschema::validator_for(&value).expect("a schema");
+    for file in ["llama.Q4_K_M.gguf", "gemma3.Q8_0.gguf"] {
+        let loaded = common::fixture(file);
+        let session = run_with(TracerSet::ALL, loaded, Clock::calibrated(), 20);
+        let export = session.tracer_export();
+        let mut json = Vec::new();
+        export.to_json(&mut json).expect("written");
+        complies(
+            &validator,
+            &serde_json::from_slice(&json).expect("JSON"),
+            file,
+        );
+        assert_eq!(TracerExport::from_json(&json).expect("an export"), export);
+        // Of every token: the prompt is one step.
+        assert_eq!(export.activations.len(), 20, "{file}");
+        assert_eq!(export.logits.len(), 20, "{file}");
+        assert_eq!(export.kv.steps.len(), 20, "{file}");
+        let last = export.activations.last().expect("a step");
+        let queries = last.position as usize + 1;
+        let (layers, heads) = (last.layers.len(), export.attention.len());
+        assert_eq!(heads % (queries * layers), 0, "{file}");
+        let model = export.quantisation.expect("measured");
+        assert!(model.logits_cosine > 0.99 && !model.brick_errors.is_empty());
+    }
 }
 
 /// F110: every row says its category, and the whole is as the published schema says (see above).
@@ -316,6 +358,11 @@ fn demo() -> Loaded {
 
 /// A run of at most `tokens` tokens to its end: one thread in modelled time, else two.
 fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
+    run_with(TracerSet::default(), loaded, clock, tokens).snapshot()
+}
+
+/// As [`run`], with tracers.
+fn run_with(on: TracerSet, loaded: Loaded, clock: Clock, tokens: u64) -> Session {
     let mut config = loaded.config();
     config.threads = if clock.is_modelled() { 1 } else { 2 };
     config.n_ctx = 128;
@@ -339,7 +386,10 @@ fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
         sync_mode: SyncMode::Deferred,
         beside: None,
         overlay: None,
-        tracers: Default::default(),
+        tracers: ModelTracerConfig {
+            on,
+            ..ModelTracerConfig::default()
+        },
         reference: None,
         peaks: Vec::new(),
         bandwidth: vec![Bandwidth {
@@ -351,7 +401,8 @@ fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
     while !session.is_over() {
         session.tick();
     }
-    session.snapshot()
+    session.finish_tracers();
+    session
 }
 
 /// Every model in the repository, in measured and in modelled time.
@@ -359,6 +410,8 @@ fn for_each_run(check: impl Fn(&str, &Snapshot)) {
     for clock in [Clock::modelled(), Clock::calibrated()] {
         let name = |model: &str| format!("{model}, {} time", clock.name());
         check(&name("demo"), &run(demo(), clock, 20));
+        let traced = &mut run_with(TracerSet::ALL, demo(), clock, 20);
+        check(&name("demo, traced"), &traced.snapshot());
         for file in ["llama.Q4_K_M.gguf", "qwen2.Q4_K_M.gguf", "gemma3.Q8_0.gguf"] {
             check(&name(file), &run(common::fixture(file), clock, 20));
         }

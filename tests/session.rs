@@ -12,5 +12,7 @@ mod states;
 mod support;
 #[path = "session/thread.rs"]
 mod thread;
+#[path = "session/tracers.rs"]
+mod tracers;
 #[path = "session/tracing.rs"]
 mod tracing;
