@@ -122,7 +122,13 @@ impl Moments {
     /// As figures.
     pub fn stats(&self) -> TensorStats {
         // Of nothing every processor has a NaN of its own.
-        let known = |x: f32| if self.n == 0 { f32::NAN } else { x.clamp(f32::MIN, f32::MAX) };
+        let known = |x: f32| {
+            if self.n == 0 {
+                f32::NAN
+            } else {
+                x.clamp(f32::MIN, f32::MAX)
+            }
+        };
         TensorStats {
             count: self.n + self.nan + self.inf,
             min: known(self.min),
@@ -179,8 +185,14 @@ pub(crate) mod tests {
         let stats = m.stats();
         let finite = || x.iter().copied().filter(|x| x.is_finite());
         prop_assert_eq!(stats.count, x.len() as u64);
-        prop_assert_eq!(stats.nan_count, x.iter().filter(|x| x.is_nan()).count() as u64);
-        prop_assert_eq!(stats.inf_count, x.iter().filter(|x| x.is_infinite()).count() as u64);
+        prop_assert_eq!(
+            stats.nan_count,
+            x.iter().filter(|x| x.is_nan()).count() as u64
+        );
+        prop_assert_eq!(
+            stats.inf_count,
+            x.iter().filter(|x| x.is_infinite()).count() as u64
+        );
         if finite().next().is_none() {
             for x in [stats.min, stats.max, stats.mean, stats.std, stats.l2_norm] {
                 prop_assert_eq!(x.to_bits(), f32::NAN.to_bits());

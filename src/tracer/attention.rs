@@ -90,7 +90,11 @@ pub fn pattern(head: &AttentionWeightTrace, recent: u32) -> HeadPattern {
         HeadPattern::Recent
     } else if evenness(head).is_some_and(|e| e >= UNIFORM_ENTROPY) {
         HeadPattern::Uniform
-    } else if head.top_k_weights.first().is_some_and(|w| *w >= FOCUS_SHARE) {
+    } else if head
+        .top_k_weights
+        .first()
+        .is_some_and(|w| *w >= FOCUS_SHARE)
+    {
         HeadPattern::Focused
     } else {
         HeadPattern::Mixed
@@ -113,7 +117,8 @@ fn has_middle(head: &AttentionWeightTrace, recent: u32) -> bool {
 /// taken among themselves here: `H / (1 - s) + ln(1 - s)`.
 fn evenness(head: &AttentionWeightTrace) -> Option<f32> {
     let awake = 1.0 - head.sink_logit_mass;
-    (head.seen >= UNIFORM_SEEN).then(|| (head.entropy / awake + awake.ln()) / (head.seen as f32).ln())
+    (head.seen >= UNIFORM_SEEN)
+        .then(|| (head.entropy / awake + awake.ln()) / (head.seen as f32).ln())
 }
 
 /// What the heads traced at one query amount to, as notes for a user. `windows` by layer, as in
@@ -148,7 +153,12 @@ pub fn notes(
         (AttentionFinding::LostContext, all.lost(&hidden)),
         (AttentionFinding::Uniform, all.uniform()),
     ];
-    let note = |(finding, text): (_, Option<String>)| Some(AttentionNote { finding, text: text? });
+    let note = |(finding, text): (_, Option<String>)| {
+        Some(AttentionNote {
+            finding,
+            text: text?,
+        })
+    };
     found.into_iter().filter_map(note).collect()
 }
 
@@ -186,7 +196,11 @@ impl Heads<'_> {
         } else {
             ""
         };
-        let blind = self.heads.iter().filter(|h| h.first_weight.is_none()).count();
+        let blind = self
+            .heads
+            .iter()
+            .filter(|h| h.first_weight.is_none())
+            .count();
         let blind = match blind {
             0 => String::new(),
             n => format!(" ({n} do not see position 0)"),
@@ -199,9 +213,8 @@ impl Heads<'_> {
     }
 
     fn repetition(&self) -> Option<String> {
-        let awake = |h: &&AttentionWeightTrace| {
-            has_middle(h, self.recent) && 1.0 - rest(h) >= LEAST_AWAKE
-        };
+        let awake =
+            |h: &&AttentionWeightTrace| has_middle(h, self.recent) && 1.0 - rest(h) >= LEAST_AWAKE;
         let judged = self.heads.iter().filter(awake);
         let repeats =
             |h: &&AttentionWeightTrace| h.recent_mass >= REPETITION_SHARE * (1.0 - rest(h));
@@ -233,7 +246,7 @@ impl Heads<'_> {
                 h.head_idx
             )
         });
-        if used.is_none() && !hidden.from_all() {
+        if used.is_none() && !hidden.is_from_all() {
             return None;
         }
         let parts: Vec<String> = used.into_iter().chain(hidden.words()).collect();
@@ -241,7 +254,10 @@ impl Heads<'_> {
     }
 
     fn uniform(&self) -> Option<String> {
-        let (uniform, judged) = (self.count(HeadPattern::Uniform), self.that_see(UNIFORM_SEEN));
+        let (uniform, judged) = (
+            self.count(HeadPattern::Uniform),
+            self.that_see(UNIFORM_SEEN),
+        );
         at_least(uniform, judged, UNIFORM_HEADS).then(|| {
             format!(
                 "uniform heads: {uniform} of {judged} heads{} weigh all they see nearly alike (at least {UNIFORM_ENTROPY} of the entropy of equal weights)",
@@ -278,7 +294,10 @@ impl Hidden {
             .filter(|hidden| *hidden > 0);
         let evicted = |h: &AttentionWeightTrace| {
             let window = windows.get(h.layer_idx as usize).copied().flatten();
-            let visible = h.query_pos.saturating_add(1).min(window.unwrap_or(u32::MAX));
+            let visible = h
+                .query_pos
+                .saturating_add(1)
+                .min(window.unwrap_or(u32::MAX));
             visible.saturating_sub(h.seen)
         };
         Self {
@@ -291,7 +310,7 @@ impl Hidden {
     }
 
     /// Whether there are positions that no layer sees.
-    fn from_all(&self) -> bool {
+    fn is_from_all(&self) -> bool {
         self.evicted > 0 || self.layers > 0 && self.layers == self.n_layers
     }
 

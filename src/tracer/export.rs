@@ -51,10 +51,14 @@ pub struct TracerExport {
 #[derive(Debug, thiserror::Error)]
 pub enum TracerExportError {
     /// It is no such JSON.
-    #[error("these are no traces of cbtop: {0}\nName a file that the tracers of a run were exported to.")]
+    #[error(
+        "these are no traces of cbtop: {0}\nName a file that the tracers of a run were exported to."
+    )]
     Json(#[from] serde_json::Error),
     /// Of a version that this program does not know.
-    #[error("traces of schema version {0}; this cbtop reads version {SCHEMA_VERSION}\nRead them with the cbtop that wrote them.")]
+    #[error(
+        "traces of schema version {0}; this cbtop reads version {SCHEMA_VERSION}\nRead them with the cbtop that wrote them."
+    )]
     Version(u32),
 }
 
@@ -81,7 +85,10 @@ impl TracerExport {
                 .logits
                 .as_deref()
                 .map_or_else(Vec::new, |view| view.traces.clone()),
-            quantisation: frame.quantisation.as_deref().and_then(|view| view.model.clone()),
+            quantisation: frame
+                .quantisation
+                .as_deref()
+                .and_then(|view| view.model.clone()),
             kv: frame
                 .kv
                 .as_deref()

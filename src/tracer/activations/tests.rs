@@ -28,9 +28,7 @@ fn row(x: &[f32]) -> Moments {
 }
 
 fn healthy(scale: f32) -> Vec<f32> {
-    (0..WIDTH)
-        .map(|i| (i as f32 * 0.7).sin() * scale)
-        .collect()
+    (0..WIDTH).map(|i| (i as f32 * 0.7).sin() * scale).collect()
 }
 
 /// A forward pass that carries what is put into it as a real one does: blocks and the stream turn NaN behind it.
@@ -213,9 +211,10 @@ fn f251_the_first_place_is_named_and_the_rest_counted() {
 
 #[test]
 fn an_earlier_position_is_no_consequence() {
-    let step = pass(10, 4)
-        .put(2, Site::PostAttention, 12, f32::NAN)
-        .put(4, Site::PostFfn, 11, f32::NAN);
+    let step =
+        pass(10, 4)
+            .put(2, Site::PostAttention, 12, f32::NAN)
+            .put(4, Site::PostFfn, 11, f32::NAN);
     let view = found(&step.run());
     let places: Vec<_> = view
         .anomalies
@@ -277,9 +276,7 @@ fn f268_known_outliers_are_flagged() {
     let view = flat_at(2);
     assert_eq!(
         texts(&view),
-        [
-            "vanishing at layer 2, output (position 7): standard deviation 0.00e0, below 1e-6"
-        ]
+        ["vanishing at layer 2, output (position 7): standard deviation 0.00e0, below 1e-6"]
     );
 
     // A layer that whispers, in a step of its own and in one with the first token.

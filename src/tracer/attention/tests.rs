@@ -31,8 +31,15 @@ fn softmax(scores: &[f32], first: u32, sink: Option<f32>, top_k: usize, threshol
             seen: weights.len() as u32,
             tail_mass: (weights.iter().sum::<f64>() - top).max(0.0) as f32,
             sink_logit_mass: sink.map_or(0.0, |s| e(s) / sum) as f32,
-            entropy: -weights.iter().map(|w| if *w > 0.0 { w * w.ln() } else { 0.0 }).sum::<f64>() as f32,
-            first_weight: if first == 0 { weights[0] as f32 } else { f32::NAN },
+            entropy: -weights
+                .iter()
+                .map(|w| if *w > 0.0 { w * w.ln() } else { 0.0 })
+                .sum::<f64>() as f32,
+            first_weight: if first == 0 {
+                weights[0] as f32
+            } else {
+                f32::NAN
+            },
             recent_mass: weights[newest..].iter().sum::<f64>() as f32,
         },
         query: first + weights.len() as u32 - 1,
@@ -44,7 +51,10 @@ impl Softmax {
         AttentionRecord {
             layer,
             head,
-            query: QueryPlace { seq: 0, position: self.query },
+            query: QueryPlace {
+                seq: 0,
+                position: self.query,
+            },
             sums: self.sums,
             positions: &self.positions,
             weights: &self.weights,
@@ -242,7 +252,16 @@ fn sinks_are_counted() {
 
 #[test]
 fn repetition_and_lost_context_are_of_what_does_not_rest() {
-    let heads = twelve(|i| weights(&shaped(100, if i < 6 { 0.974 } else { 0.3 }, if i < 6 { 0.01 } else { 0.68 }), 0));
+    let heads = twelve(|i| {
+        weights(
+            &shaped(
+                100,
+                if i < 6 { 0.974 } else { 0.3 },
+                if i < 6 { 0.01 } else { 0.68 },
+            ),
+            0,
+        )
+    });
     assert_eq!(
         noted(&heads, &[]),
         [
@@ -260,8 +279,16 @@ fn repetition_and_lost_context_are_of_what_does_not_rest() {
 
 #[test]
 fn what_windows_and_the_cache_hide_is_said() {
-    let even = twelve(|i| weights(&shaped(if i < 4 { 100 } else { 40 }, 0.2, 0.3), if i < 4 { 0 } else { 60 }));
-    assert!(noted(&even, &[None, Some(40), Some(40)]).is_empty(), "a layer sees it all");
+    let even = twelve(|i| {
+        weights(
+            &shaped(if i < 4 { 100 } else { 40 }, 0.2, 0.3),
+            if i < 4 { 0 } else { 60 },
+        )
+    });
+    assert!(
+        noted(&even, &[None, Some(40), Some(40)]).is_empty(),
+        "a layer sees it all"
+    );
     let local = twelve(|i| {
         let n = if i < 4 { 30 } else { 40 };
         weights(&shaped(n, 0.2, 0.3), 100 - n as u32)
@@ -279,7 +306,16 @@ fn what_windows_and_the_cache_hide_is_said() {
 
 #[test]
 fn uniform_heads_are_counted() {
-    let heads = twelve(|i| weights(&if i < 3 { vec![1.0; 100] } else { shaped(100, 0.3, 0.3) }, 0));
+    let heads = twelve(|i| {
+        weights(
+            &if i < 3 {
+                vec![1.0; 100]
+            } else {
+                shaped(100, 0.3, 0.3)
+            },
+            0,
+        )
+    });
     assert_eq!(
         noted(&heads, &[]),
         [

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Any float, with what is not finite often enough; NaN in its one form.
 fn single() -> impl Strategy<Value = f32> {
     prop_oneof![
-        8 => any::<u32>().prop_map(|b| f32::from_bits(b)).prop_map(|x| if x.is_nan() { f32::NAN } else { x }),
+        8 => any::<u32>().prop_map(f32::from_bits).prop_map(|x| if x.is_nan() { f32::NAN } else { x }),
         1 => Just(f32::NAN),
         1 => Just(f32::INFINITY),
         1 => Just(f32::NEG_INFINITY),
@@ -28,42 +28,73 @@ fn double() -> impl Strategy<Value = f64> {
 fn stats() -> impl Strategy<Value = TensorStats> {
     prop::collection::vec(single(), 0..6).prop_map(|x| {
         let mut all = Moments::default();
-        x.iter().for_each(|x| all.merge(&crate::engine::tensor_stats::tests::one(*x)));
+        x.iter()
+            .for_each(|x| all.merge(&crate::engine::tensor_stats::tests::one(*x)));
         all.stats()
     })
 }
 
 fn activation() -> impl Strategy<Value = ModelActivationTrace> {
-    let layer = (any::<u32>(), prop::array::uniform5(stats()), single()).prop_map(|(layer_idx, s, residual_ratio)| {
-        let [input_stats, post_norm_stats, post_attn_stats, post_ffn_stats, output_stats] = s;
-        LayerActivationTrace { layer_idx, input_stats, post_norm_stats, post_attn_stats, post_ffn_stats, output_stats, residual_ratio }
-    });
-    (any::<u32>(), prop::collection::vec(layer, 0..4), stats(), stats(), prop::option::of(".*")).prop_map(
-        |(position, layers, embedding_stats, logits_stats, anomaly_desc)| ModelActivationTrace {
-            position,
-            tokens: 1,
-            layers,
-            embedding_stats,
-            logits_stats,
-            has_anomaly: anomaly_desc.is_some(),
-            anomaly_desc,
+    let layer = (any::<u32>(), prop::array::uniform5(stats()), single()).prop_map(
+        |(layer_idx, s, residual_ratio)| {
+            let [
+                input_stats,
+                post_norm_stats,
+                post_attn_stats,
+                post_ffn_stats,
+                output_stats,
+            ] = s;
+            LayerActivationTrace {
+                layer_idx,
+                input_stats,
+                post_norm_stats,
+                post_attn_stats,
+                post_ffn_stats,
+                output_stats,
+                residual_ratio,
+            }
         },
+    );
+    (
+        any::<u32>(),
+        prop::collection::vec(layer, 0..4),
+        stats(),
+        stats(),
+        prop::option::of(".*"),
     )
+        .prop_map(
+            |(position, layers, embedding_stats, logits_stats, anomaly_desc)| {
+                ModelActivationTrace {
+                    position,
+                    tokens: 1,
+                    layers,
+                    embedding_stats,
+                    logits_stats,
+                    has_anomaly: anomaly_desc.is_some(),
+                    anomaly_desc,
+                }
+            },
+        )
 }
 
 fn head() -> impl Strategy<Value = AttentionWeightTrace> {
     let top = prop::collection::vec((any::<u32>(), single()), 0..5);
     // A weight is a share, and `None` where there is none.
-    (top, prop::array::uniform4(single()), prop::option::of(0.0f32..1.0)).prop_map(|(top, f, first_weight)| AttentionWeightTrace {
-        top_k_positions: top.iter().map(|t| t.0).collect(),
-        top_k_weights: top.iter().map(|t| t.1).collect(),
-        tail_mass: f[0],
-        sink_logit_mass: f[1],
-        entropy: f[2],
-        recent_mass: f[3],
-        first_weight,
-        ..Default::default()
-    })
+    (
+        top,
+        prop::array::uniform4(single()),
+        prop::option::of(0.0f32..1.0),
+    )
+        .prop_map(|(top, f, first_weight)| AttentionWeightTrace {
+            top_k_positions: top.iter().map(|t| t.0).collect(),
+            top_k_weights: top.iter().map(|t| t.1).collect(),
+            tail_mass: f[0],
+            sink_logit_mass: f[1],
+            entropy: f[2],
+            recent_mass: f[3],
+            first_weight,
+            ..Default::default()
+        })
 }
 
 fn token() -> impl Strategy<Value = TokenText> {
@@ -71,16 +102,16 @@ fn token() -> impl Strategy<Value = TokenText> {
 }
 
 fn logit() -> impl Strategy<Value = LogitEvolutionTrace> {
-    let tracked = (token(), prop::collection::vec(single(), 0..6), single()).prop_map(|(token, per_layer_logit, final_probability)| {
-        TokenLogitEvolution {
+    let tracked = (token(), prop::collection::vec(single(), 0..6), single()).prop_map(
+        |(token, per_layer_logit, final_probability)| TokenLogitEvolution {
             token_id: token.id,
             token_str: token.text,
             per_layer_rank: vec![1; per_layer_logit.len()],
             per_layer_logit,
             final_probability,
             final_rank: 1,
-        }
-    });
+        },
+    );
     let cut = (double(), prop::option::of(token())).prop_map(|(cut_mass, first_cut)| SamplingCut {
         name: "top-k".into(),
         setting: "40".into(),
@@ -89,31 +120,55 @@ fn logit() -> impl Strategy<Value = LogitEvolutionTrace> {
         cut_mass,
         first_cut,
     });
-    let sampling = (prop::collection::vec(cut, 0..3), token(), prop::array::uniform4(double())).prop_map(|(cuts, token, f)| SamplingView {
-        sampler: "greedy".into(),
-        cuts,
-        candidates: vec![SampledCandidate { token, model_prob: f[0], drawn_prob: f[1], cut_by: None }],
-        model_entropy: f[2],
-        drawn_entropy: f[3],
-    });
-    (prop::collection::vec(tracked, 0..3), token(), prop::option::of(any::<u32>()), single(), single(), sampling).prop_map(
-        |(tracked_tokens, selected, stable_from, temperature, top_p, sampling)| LogitEvolutionTrace {
-            position: 3,
-            tracked_tokens,
-            selected,
-            decisive_layer: 7,
-            stable_from,
-            top5_overlap: vec![0, 5],
-            temperature,
-            top_p,
-            sampling,
-        },
+    let sampling = (
+        prop::collection::vec(cut, 0..3),
+        token(),
+        prop::array::uniform4(double()),
     )
+        .prop_map(|(cuts, token, f)| SamplingView {
+            sampler: "greedy".into(),
+            cuts,
+            candidates: vec![SampledCandidate {
+                token,
+                model_prob: f[0],
+                drawn_prob: f[1],
+                cut_by: None,
+            }],
+            model_entropy: f[2],
+            drawn_entropy: f[3],
+        });
+    (
+        prop::collection::vec(tracked, 0..3),
+        token(),
+        prop::option::of(any::<u32>()),
+        single(),
+        single(),
+        sampling,
+    )
+        .prop_map(
+            |(tracked_tokens, selected, stable_from, temperature, top_p, sampling)| {
+                LogitEvolutionTrace {
+                    position: 3,
+                    tracked_tokens,
+                    selected,
+                    decisive_layer: 7,
+                    stable_from,
+                    top5_overlap: vec![0, 5],
+                    temperature,
+                    top_p,
+                    sampling,
+                }
+            },
+        )
 }
 
 fn quantisation() -> impl Strategy<Value = ModelQuantisationError> {
-    let error = (prop::array::uniform3(double()), prop::option::of(double()), prop::option::of(any::<u32>())).prop_map(|(f, snr_db, layer_idx)| {
-        QuantisationErrorTrace {
+    let error = (
+        prop::array::uniform3(double()),
+        prop::option::of(double()),
+        prop::option::of(any::<u32>()),
+    )
+        .prop_map(|(f, snr_db, layer_idx)| QuantisationErrorTrace {
             brick_id: BrickId::DownProj,
             layer_idx,
             of: ErrorOf::Own,
@@ -124,34 +179,43 @@ fn quantisation() -> impl Strategy<Value = ModelQuantisationError> {
             quant_type: "Q4_K".into(),
             grade: ErrorGrade::Critical,
             vectors: 3,
-        }
-    });
-    (prop::collection::vec(error, 0..4), prop::array::uniform6(double())).prop_map(|(brick_errors, f)| ModelQuantisationError {
-        reference: "F32 of the same weights".into(),
-        tokens: 12,
-        brick_errors,
-        logits_cosine: f[0],
-        output_kl_divergence: f[1],
-        same_top: f[2],
-        perplexity: f[3],
-        reference_perplexity: f[4],
-        perplexity_delta: f[5],
-    })
+        });
+    (
+        prop::collection::vec(error, 0..4),
+        prop::array::uniform6(double()),
+    )
+        .prop_map(|(brick_errors, f)| ModelQuantisationError {
+            reference: "F32 of the same weights".into(),
+            tokens: 12,
+            brick_errors,
+            logits_cosine: f[0],
+            output_kl_divergence: f[1],
+            same_top: f[2],
+            perplexity: f[3],
+            reference_perplexity: f[4],
+            perplexity_delta: f[5],
+        })
 }
 
 fn kv() -> impl Strategy<Value = KvCacheSessionTrace> {
-    let step = (any::<u64>(), prop::option::of(0.0f32..1.0), single()).prop_map(|(step, cache_hit_rate, fragmentation)| KvCacheStateTrace {
-        step,
-        cache_size_bytes: u64::MAX,
-        valid_positions: 3,
-        max_positions: 8,
-        evictions_this_step: 0,
-        cache_hit_rate,
-        oldest_position: 0,
-        fragmentation,
-        accessed_positions: vec![0, 1, 2],
-    });
-    prop::collection::vec(step, 0..4).prop_map(|steps| KvCacheSessionTrace { steps, avg_hit_rate: Some(0.1), ..Default::default() })
+    let step = (any::<u64>(), prop::option::of(0.0f32..1.0), single()).prop_map(
+        |(step, cache_hit_rate, fragmentation)| KvCacheStateTrace {
+            step,
+            cache_size_bytes: u64::MAX,
+            valid_positions: 3,
+            max_positions: 8,
+            evictions_this_step: 0,
+            cache_hit_rate,
+            oldest_position: 0,
+            fragmentation,
+            accessed_positions: vec![0, 1, 2],
+        },
+    );
+    prop::collection::vec(step, 0..4).prop_map(|steps| KvCacheSessionTrace {
+        steps,
+        avg_hit_rate: Some(0.1),
+        ..Default::default()
+    })
 }
 
 fn anomaly() -> impl Strategy<Value = ActivationAnomaly> {
@@ -227,8 +291,17 @@ fn a_frame_is_exported_and_told_in_short() {
     let frame = TracerFrame::default();
     assert_eq!(TracerExport::new("m", &frame).summary(), "traces of m\n");
 
-    let on = TracerSet { activations: true, attention: true, logits: true, quantisation: true, kv: true };
-    let empty = TracerFrame { on, ..TracerFrame::default() };
+    let on = TracerSet {
+        activations: true,
+        attention: true,
+        logits: true,
+        quantisation: true,
+        kv: true,
+    };
+    let empty = TracerFrame {
+        on,
+        ..TracerFrame::default()
+    };
     insta::assert_snapshot!(TracerExport::new("m", &empty).summary(), @"
     traces of m
     activations: nothing wrong
@@ -253,7 +326,10 @@ fn a_frame_is_exported_and_told_in_short() {
     let trace = |decisive_layer| LogitEvolutionTrace {
         position: 7,
         tracked_tokens: vec![],
-        selected: TokenText { id: 1, text: " Paris\u{1b}".into() },
+        selected: TokenText {
+            id: 1,
+            text: " Paris\u{1b}".into(),
+        },
         decisive_layer,
         stable_from: Some(24),
         top5_overlap: vec![],
@@ -272,7 +348,8 @@ fn a_frame_is_exported_and_told_in_short() {
                 brick: None,
                 position: 12,
                 value: 3.0,
-                text: "NaN first at layer 5, after attention (position 12): 3 of 576 elements".into(),
+                text: "NaN first at layer 5, after attention (position 12): 3 of 576 elements"
+                    .into(),
             }],
             more_anomalies: 98,
             ..Default::default()
@@ -286,11 +363,15 @@ fn a_frame_is_exported_and_told_in_short() {
             }],
             notes: vec![AttentionNote {
                 finding: AttentionFinding::Sink,
-                text: "attention sink: 1 of 1 heads put at least half their weight on position 0".into(),
+                text: "attention sink: 1 of 1 heads put at least half their weight on position 0"
+                    .into(),
             }],
             ..Default::default()
         })),
-        logits: Some(Arc::new(LogitView { steps: 3, traces: vec![trace(3), trace(22), trace(22)] })),
+        logits: Some(Arc::new(LogitView {
+            steps: 3,
+            traces: vec![trace(3), trace(22), trace(22)],
+        })),
         quantisation: Some(Arc::new(QuantisationView {
             model: Some(ModelQuantisationError {
                 reference: "F32 of the same weights".into(),
