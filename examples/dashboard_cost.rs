@@ -74,6 +74,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         sync_mode: SyncMode::Deferred,
         beside: None,
         overlay: None,
+        tracers: Default::default(),
+        reference: None,
     };
     println!(
         "{}, {} threads, {window:?} a side",

@@ -94,6 +94,8 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
         bandwidth,
         beside: None,
         overlay: None,
+        tracers: Default::default(),
+        reference: None,
     };
     let mut session = Session::new(loaded, options)?;
     let mut tokens = 0;

@@ -4,6 +4,7 @@ use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{KvType, Overflow, SyncMode};
 use cbtop::gguf::{LoadMethod, MapAdvice};
+use cbtop::tracer::figures::TracerSet;
 use cbtop::tui::theme::ThemeName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -192,9 +193,16 @@ pub struct DashboardArgs {
     /// Start again when generation ends [default for the demo].
     #[arg(long = "loop")]
     pub endless: bool,
-    /// Open on the trace pane and run these statements of the TRACE language.
-    #[arg(long, value_name = "STATEMENTS")]
-    pub trace: Option<String>,
+    /// Switch tracers on: names out of activations, attention, logits, quantisation and kv with commas between them, or
+    /// all; or open on the trace pane and run these statements of the TRACE language.
+    #[arg(long, value_name = "TRACERS|STATEMENTS", value_parser = parse_trace)]
+    pub trace: Option<TraceFlag>,
+    /// A word to follow through the layers with --trace logits; may be given several times.
+    #[arg(long, value_name = "WORD")]
+    pub track: Vec<String>,
+    /// The same model in a higher precision, which --trace quantisation measures against [default: F32 of the same weights].
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<PathBuf>,
     /// Another GGUF file: every TRACE statement runs on it too, and both traces are shown side by side.
     #[arg(long, value_name = "FILE")]
     pub beside: Option<PathBuf>,
@@ -222,6 +230,23 @@ pub struct DashboardArgs {
     pub sampler: SamplerArgs,
 }
 
+/// What `--trace` asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TraceFlag {
+    /// Tracers.
+    Tracers(TracerSet),
+    /// Statements of the TRACE language.
+    Statements(String),
+}
+
+/// Statements hold a blank, for they need a text; names of tracers hold none.
+fn parse_trace(s: &str) -> Result<TraceFlag, String> {
+    if s.contains([' ', '\n', '"', ';']) && s.parse::<TracerSet>().is_err() {
+        return Ok(TraceFlag::Statements(s.into()));
+    }
+    s.parse().map(TraceFlag::Tracers)
+}
+
 /// Output of `--headless`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -239,6 +264,10 @@ pub enum Format {
     Csr,
     /// The execution graph as JSON, nodes and edges.
     Graph,
+    /// All that the tracers of --trace have kept, step by step (docs/src/tracer.schema.json).
+    Tracer,
+    /// What the tracers of --trace found, in words.
+    Summary,
 }
 
 /// `cbtop inspect`.
@@ -428,6 +457,9 @@ pub struct OverheadArgs {
     /// Measure what capturing the residual stream costs instead, and whether stores grow in memory.
     #[arg(long)]
     pub trace: bool,
+    /// Measure what each of the five tracers costs instead.
+    #[arg(long, conflicts_with = "trace")]
+    pub tracers: bool,
     /// What to print.
     #[arg(short = 'o', long = "output", value_enum, default_value_t = OverheadFormat::Md)]
     pub format: OverheadFormat,

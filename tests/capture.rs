@@ -2,6 +2,7 @@
 //! changed in it is changed as in the reference.
 
 mod common;
+mod tiny;
 
 use cbtop::engine::capture::{Capture, Captured, Part, Which};
 use cbtop::engine::cpu::KernelSet;
@@ -12,8 +13,8 @@ use cbtop::model::Model;
 use cbtop::session::{Loaded, Source};
 use common::cosine;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
+use tiny::{ids, models};
 
 type Stream = HashMap<(usize, Part, usize), Vec<f32>>;
 
@@ -22,32 +23,6 @@ const ALL: Capture = Capture {
     heads: true,
     keys: true,
 };
-
-/// Every tiny model of the repository and of the shared folder.
-fn models() -> Vec<(String, Loaded)> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/archs");
-    let folders = [Some(root), common::shared().map(|s| s.join("models"))];
-    let mut all = Vec::new();
-    for folder in folders.into_iter().flatten() {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-            .expect("folder")
-            .map(|e| e.expect("entry").path())
-            .filter(|p| p.extension().is_some_and(|e| e == "gguf"))
-            .collect();
-        files.sort();
-        for file in files {
-            let name = file.display().to_string();
-            all.push((name, Loaded::open(Source::File(file)).expect("a model")));
-        }
-    }
-    all
-}
-
-fn ids(model: &Model, n: usize) -> Vec<u32> {
-    (0..n)
-        .map(|i| ((i * 37 + 11) % model.n_vocab) as u32)
-        .collect()
-}
 
 fn config(loaded: &Loaded, set: KernelSet, threads: usize) -> Config {
     Config {

@@ -197,6 +197,8 @@ fn run(path: std::path::PathBuf, threads: usize, tokens: u64) -> Snapshot {
         sync_mode: SyncMode::Deferred,
         beside: None,
         overlay: None,
+        tracers: Default::default(),
+        reference: None,
         bandwidth: Vec::new(),
         peaks: Vec::new(),
     };

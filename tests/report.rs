@@ -339,6 +339,8 @@ fn run(loaded: Loaded, clock: Clock, tokens: u64) -> Snapshot {
         sync_mode: SyncMode::Deferred,
         beside: None,
         overlay: None,
+        tracers: Default::default(),
+        reference: None,
         peaks: Vec::new(),
         bandwidth: vec![Bandwidth {
             threads: 1,

@@ -1,7 +1,7 @@
 //! The dashboard, and its headless form: one frame or one report.
 
-use super::{config, export, setup};
-use crate::cli::{DashboardArgs, Format, FrameArgs};
+use super::{config, export, printable, setup};
+use crate::cli::{DashboardArgs, Format, FrameArgs, TraceFlag};
 use anyhow::{Context, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
@@ -11,6 +11,8 @@ use cbtop::profiler::probe::{self, Bandwidth};
 use cbtop::session::snapshot::{Command, RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
 use cbtop::trace::lang;
+use cbtop::tracer::ModelTracerConfig;
+use cbtop::tracer::figures::TracerSet;
 use cbtop::tui;
 use cbtop::tui::state::Panel;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -30,14 +32,15 @@ const MODELLED_GBPS: f64 = 10.0;
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
     check_terminal(args.frame.headless)?;
-    if let Some(Err(e)) = args
-        .trace
-        .as_deref()
-        .map(|s| lang::parse(s).map_err(|e| e.render(s)))
-    {
+    if let Some(Err(e)) = statements(args).map(|s| lang::parse(s).map_err(|e| e.render(s))) {
         // Several lines, all of the program's own making: `main` would put them into one.
         let _ = writeln!(std::io::stderr(), "cbtop: --trace: {e}");
         return Ok(ExitCode::from(crate::BAD_INPUT));
+    }
+    if is_of_tracers(args.frame.format) && !matches!(args.trace, Some(TraceFlag::Tracers(_))) {
+        bail!(
+            "--format tracer and --format summary are about tracers; switch some on, for example --trace all"
+        );
     }
     // Before the model is loaded: a wrong line in it is told at once.
     let look = dashboard_look(args)?;
@@ -46,12 +49,20 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
         return headless(args, session, &look);
     }
     let handle = session::spawn(session).context("starting the session's thread")?;
-    if let Some(statements) = &args.trace {
+    if let Some(statements) = statements(args) {
         // A session that is gone already is told by the dashboard.
-        let _ = handle.commands.send(Command::Trace(statements.clone()));
+        let _ = handle.commands.send(Command::Trace(statements.into()));
     }
     tui::run(handle, &look)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The statements of `--trace`, where it has statements.
+fn statements(args: &DashboardArgs) -> Option<&str> {
+    match &args.trace {
+        Some(TraceFlag::Statements(s)) => Some(s),
+        _ => None,
+    }
 }
 
 /// Refuses to open a dashboard where there is no terminal.
@@ -67,6 +78,11 @@ pub fn check_terminal(headless: bool) -> anyhow::Result<()> {
 
 /// Refuses what only a run that is not recorded or replayed can give.
 pub fn check_format(format: Format) -> anyhow::Result<()> {
+    if is_of_tracers(format) {
+        bail!(
+            "tracers keep what every step leaves, and a recording has some of them; run cbtop --headless --format tracer"
+        );
+    }
     if format == Format::Chrome {
         bail!(
             "a trace needs every step, and a recording has some of them; run cbtop --headless --format chrome"
@@ -97,8 +113,10 @@ pub fn look(args: &FrameArgs, modelled: bool) -> anyhow::Result<tui::Options> {
 pub fn dashboard_look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
     let mut options = look(&args.frame, args.deterministic)?;
     options.recommend |= args.recommend;
-    if args.trace.is_some() {
-        (options.focus, options.zoomed) = (Panel::Trace, true);
+    match &args.trace {
+        Some(TraceFlag::Statements(_)) => (options.focus, options.zoomed) = (Panel::Trace, true),
+        Some(TraceFlag::Tracers(_)) => (options.focus, options.zoomed) = (Panel::Trace, true),
+        None => {}
     }
     Ok(options)
 }
@@ -156,6 +174,38 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
             .map(|file| setup::load(Some(file), &args.engine.load))
             .transpose()?,
         overlay: args.facts.overlay.clone(),
+        tracers: tracers(args, loaded)?,
+        reference: args
+            .reference
+            .as_deref()
+            .map(|file| setup::load(Some(file), &args.engine.load))
+            .transpose()?,
+    })
+}
+
+/// What `--trace` and its companions say of tracers.
+fn tracers(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<ModelTracerConfig> {
+    let on = match args.trace {
+        Some(TraceFlag::Tracers(set)) => set,
+        _ => TracerSet::default(),
+    };
+    if !args.track.is_empty() && !on.logits {
+        bail!("--track follows words through the layers; add --trace logits");
+    }
+    let first = |word: &String| {
+        let ids = loaded.tokenizer.encode(word, false, false)?;
+        ids.first()
+            .copied()
+            .with_context(|| format!("--track {}: it has no token", printable(word)))
+    };
+    Ok(ModelTracerConfig {
+        on,
+        tracked_tokens: args
+            .track
+            .iter()
+            .map(first)
+            .collect::<anyhow::Result<_>>()?,
+        ..ModelTracerConfig::default()
     })
 }
 
@@ -192,8 +242,8 @@ fn run_and_print(
     if args.frame.format == Format::Chrome {
         return export::chrome(session, out);
     }
-    if let Some(statements) = &args.trace {
-        session.obey(Command::Trace(statements.clone()));
+    if let Some(statements) = statements(args) {
+        session.obey(Command::Trace(statements.into()));
         while session.is_tracing() {
             session.tick();
         }
@@ -204,13 +254,18 @@ fn run_and_print(
     while !session.is_over() {
         session.tick();
     }
-    print(
-        out,
-        &session.snapshot(),
-        args.frame.format,
-        args.frame.size,
-        look,
-    )
+    session.finish_tracers();
+    match args.frame.format {
+        Format::Tracer => session.tracer_export().to_json(out)?,
+        Format::Summary => out.write_all(session.tracer_export().summary().as_bytes())?,
+        format => print(out, &session.snapshot(), format, args.frame.size, look)?,
+    }
+    Ok(())
+}
+
+/// Whether a format is about tracers.
+fn is_of_tracers(format: Format) -> bool {
+    matches!(format, Format::Tracer | Format::Summary)
 }
 
 /// Prints a moment of a session: a frame, a report, or its last step.

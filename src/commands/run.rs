@@ -34,6 +34,8 @@ pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             bandwidth: Vec::new(),
             beside: None,
             overlay: args.facts.overlay.clone(),
+            tracers: Default::default(),
+            reference: None,
             peaks: Vec::new(),
             sync_mode: SyncMode::Deferred,
         },

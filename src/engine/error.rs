@@ -72,6 +72,9 @@ pub enum EngineError {
     /// An intervention that the model cannot have.
     #[error("{0}")]
     Edit(String),
+    /// A stream that cannot be read, or that no cache can be made of.
+    #[error("{0}")]
+    Stream(String),
     /// A worker thread panicked.
     #[error(
         "a worker thread failed; restart the session (this is a defect of cbtop: please report it)"

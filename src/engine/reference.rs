@@ -2,15 +2,19 @@
 //!
 //! It shares no arithmetic with the fast path, only the plan, and is what the fast path is judged by.
 
+mod look;
+pub(crate) mod product;
+
 use super::capture::{Captured, Part};
 use super::edit::{Edits, Site};
+use super::inspect::BrickVector;
 use super::{Config, EngineError};
 use crate::model::arch::{Gating, Routing};
 use crate::model::brick::BrickId;
 use crate::model::{
     Act, Brick, Buf, Hparams, Matrix, Model, Op, RopeStyle, RopeTable, SharedExpert, Slots, Span,
 };
-use crate::quant;
+use product::{dot, product, row_into};
 use std::sync::Arc;
 
 /// Activations of one step: one vector a token in every buffer, or one a pair of token and expert.
@@ -57,6 +61,9 @@ pub struct Reference<'m> {
 
 /// Hears what a forward pass writes.
 type Sink<'a> = dyn FnMut(Captured<'_>) + 'a;
+
+/// Looks at what a brick has written.
+type Look<'a, E> = dyn FnMut(usize, &[BrickVector<'_>]) -> Result<(), E> + 'a;
 
 impl<'m> Reference<'m> {
     /// An empty cache, for the context length that an engine allocates by default.
@@ -134,6 +141,47 @@ impl<'m> Reference<'m> {
         ids: &[u32],
         sink: &mut Sink<'_>,
     ) -> Result<Vec<Vec<f32>>, EngineError> {
+        self.pass::<EngineError>(ids, sink, None)
+    }
+
+    /// As [`Self::forward`]; after every brick of the plan `look` gets its index and what it has written, tokens in order.
+    /// The cache is to be cleared when `look` has stopped the pass.
+    ///
+    /// # Errors
+    /// As [`Self::forward`], and what `look` returns.
+    pub fn forward_inspected<E: From<EngineError>>(
+        &mut self,
+        ids: &[u32],
+        look: &mut Look<'_, E>,
+    ) -> Result<Vec<Vec<f32>>, E> {
+        self.pass(ids, &mut |_| {}, Some(look))
+    }
+
+    fn pass<E: From<EngineError>>(
+        &mut self,
+        ids: &[u32],
+        sink: &mut Sink<'_>,
+        mut look: Option<&mut Look<'_, E>>,
+    ) -> Result<Vec<Vec<f32>>, E> {
+        self.check(ids)?;
+        self.live = self.slots.live_after(self.live, self.past + ids.len());
+        let mut state = State::new();
+        for (i, brick) in self.model.plan.bricks.iter().enumerate() {
+            if let Op::Residual { src, scale } = brick.op {
+                self.add_delta(brick, (src, scale), &mut state, sink);
+            } else {
+                self.run(&brick.op, brick.layer.unwrap_or(0), ids, &mut state);
+                self.watch(brick, &mut state, sink);
+            }
+            if let Some(look) = &mut look {
+                look(i, &state.vectors(&brick.op, &self.model.hparams))?;
+            }
+        }
+        self.past += ids.len();
+        Ok(std::mem::take(state.buf(Buf::Logits)))
+    }
+
+    fn check(&self, ids: &[u32]) -> Result<(), EngineError> {
         let n_vocab = self.model.n_vocab;
         if ids.is_empty() {
             return Err(EngineError::Empty);
@@ -141,28 +189,11 @@ impl<'m> Reference<'m> {
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
             return Err(EngineError::BadToken { id, n_vocab });
         }
-        self.live = self.slots.live_after(self.live, self.past + ids.len());
-        let mut state = State::new();
-        let plan = &self.model.plan;
-        let end = self.past + ids.len();
-        if let Some(max) = self.model.max_context()
-            && end > max
-        {
-            return Err(EngineError::ContextFull {
-                needed: end,
-                n_ctx: max,
-            });
+        let needed = self.past + ids.len();
+        match self.model.max_context() {
+            Some(n_ctx) if needed > n_ctx => Err(EngineError::ContextFull { needed, n_ctx }),
+            _ => Ok(()),
         }
-        for brick in &plan.bricks {
-            if let Op::Residual { src, scale } = brick.op {
-                self.add_delta(brick, (src, scale), &mut state, sink);
-            } else {
-                self.run(&brick.op, brick.layer.unwrap_or(0), ids, &mut state);
-                self.watch(brick, &mut state, sink);
-            }
-        }
-        self.past += ids.len();
-        Ok(std::mem::take(state.buf(Buf::Logits)))
     }
 
     fn run(&mut self, op: &Op, layer: usize, ids: &[u32], s: &mut State) {
@@ -197,7 +228,7 @@ impl<'m> Reference<'m> {
             }
             Op::Copy { src, dst } => *s.buf(*dst) = s.get(*src).to_vec(),
             Op::MatMul { w, bias, src, dst } => {
-                let mut out = self.mat_mul(w, s.get(*src));
+                let mut out = product(self.model, w, s.get(*src));
                 if let Some(bias) = bias {
                     out.iter_mut().for_each(|y| add(y, bias, 1.0));
                 }
@@ -282,7 +313,7 @@ impl<'m> Reference<'m> {
                 for (e, w) in w.iter().enumerate() {
                     let mine = || (0..experts.len()).filter(|&c| experts[c] == e);
                     let inputs: Vec<_> = mine().map(|c| s.get(*src)[c].clone()).collect();
-                    for (c, mut y) in mine().zip(self.mat_mul(w, &inputs)) {
+                    for (c, mut y) in mine().zip(product(self.model, w, &inputs)) {
                         if let Some(bias) = bias {
                             add(&mut y, &bias[e * w.rows..][..w.rows], 1.0);
                         }
@@ -368,10 +399,7 @@ impl<'m> Reference<'m> {
                 }
             }
             Op::Activate { dst, n, .. } if dst.is_paired() => {
-                let pairs = s.routes.iter().enumerate();
-                let pairs: Vec<(usize, usize)> = pairs
-                    .flat_map(|(t, routes)| routes.iter().map(move |r| (t, r.0)))
-                    .collect();
+                let pairs = s.pairs();
                 for ((t, expert), x) in pairs.into_iter().zip(s.buf(*dst)) {
                     self.change_neurons(layer, t, expert * n, x);
                 }
@@ -427,43 +455,10 @@ impl<'m> Reference<'m> {
     }
 
     fn row(&self, m: &Matrix, row: usize) -> Vec<f32> {
-        let bytes = &self.model.bytes(m)[row * m.row_bytes..(row + 1) * m.row_bytes];
         let mut out = vec![0.0; m.k];
-        // The model checked the type and the row size when it was built, so this cannot fail.
-        if quant::dequantise_row(m.ty, bytes, &mut out).is_err() {
-            out.fill(f32::NAN);
-        }
+        row_into(self.model, m, row, &mut out);
         out
     }
-
-    fn mat_mul(&self, m: &Matrix, columns: &[Vec<f32>]) -> Vec<Vec<f32>> {
-        let mut out = vec![vec![0.0; m.rows]; columns.len()];
-        for r in 0..m.rows {
-            let w = self.row(m, r);
-            for (y, x) in out.iter_mut().zip(columns) {
-                y[r] = dot(&w, x);
-            }
-        }
-        out
-    }
-}
-
-/// Inner product with eight partial sums, which keeps the rounding error of long rows small.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0f32; 8];
-    let (a8, b8) = (a.chunks_exact(8), b.chunks_exact(8));
-    let tail: f32 = a8
-        .remainder()
-        .iter()
-        .zip(b8.remainder())
-        .map(|(x, y)| x * y)
-        .sum();
-    for (x, y) in a8.zip(b8) {
-        for i in 0..8 {
-            sums[i] += x[i] * y[i];
-        }
-    }
-    sums.iter().sum::<f32>() + tail
 }
 
 fn rms_norm(x: &[f32], w: &[f32], eps: f32) -> Vec<f32> {

@@ -52,9 +52,65 @@ impl SamplerConfig {
     }
 }
 
+impl SamplerConfig {
+    /// Whether it always takes the most probable token.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature <= 0.0
+    }
+
+    /// Tokens that top-k leaves of so many.
+    fn top_k_of(&self, n: usize) -> usize {
+        if self.top_k > 0 { n.min(self.top_k) } else { n }
+    }
+
+    /// What each cut leaves of candidates in the [order](sort) of the most probable: all of them, or at least those that
+    /// top-k leaves. Nothing is cut where there is no candidate.
+    pub fn cuts(&self, sorted: &[Candidate]) -> Cuts {
+        let top_k = self.top_k_of(sorted.len());
+        let sorted = sorted.get(..top_k).unwrap_or(sorted);
+        let Some(best) = sorted.first().map(|c| c.logit) else {
+            return Cuts::default();
+        };
+        let top_p = self.top_p_of(sorted, best);
+        let sorted = sorted.get(..top_p).unwrap_or(sorted);
+        let floor = f64::from(self.min_p);
+        // Sorted, so the survivors are a prefix; the most probable always stays.
+        let min_p = sorted.partition_point(|c| weight(c.logit, best, 1.0) >= floor);
+        Cuts {
+            top_k,
+            top_p,
+            min_p: min_p.max(1),
+        }
+    }
+
+    fn top_p_of(&self, sorted: &[Candidate], best: f32) -> usize {
+        if self.top_p >= 1.0 {
+            return sorted.len();
+        }
+        let total: f64 = sorted.iter().map(|c| weight(c.logit, best, 1.0)).sum();
+        let mut sum = 0.0;
+        let enough = sorted.iter().position(|c| {
+            sum += weight(c.logit, best, 1.0);
+            sum >= f64::from(self.top_p) * total
+        });
+        enough.map_or(sorted.len(), |last| last + 1)
+    }
+}
+
+/// Candidates left behind each cut: prefixes of the most probable ones, each no longer than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cuts {
+    /// Behind top-k.
+    pub top_k: usize,
+    /// Behind top-p.
+    pub top_p: usize,
+    /// Behind min-p: those that are drawn from.
+    pub min_p: usize,
+}
+
 impl std::fmt::Display for SamplerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.temperature <= 0.0 {
+        if self.is_greedy() {
             return f.write_str("greedy");
         }
         write!(f, "temp {}", self.temperature)?;
@@ -71,11 +127,28 @@ impl std::fmt::Display for SamplerConfig {
     }
 }
 
-/// A token and its logit.
+/// A token and its logit, a number above minus infinity.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Candidate {
-    id: u32,
-    logit: f32,
+pub struct Candidate {
+    /// The token.
+    pub id: u32,
+    /// Its logit.
+    pub logit: f32,
+}
+
+/// The tokens of a row, `[n_vocab]`, that can be chosen at all, in the order of ids.
+pub fn candidates(logits: &[f32]) -> impl Iterator<Item = Candidate> {
+    let all = logits.iter().enumerate();
+    all.filter(|(_, l)| !l.is_nan() && **l > f32::NEG_INFINITY)
+        .map(|(id, &logit)| Candidate {
+            id: id as u32,
+            logit,
+        })
+}
+
+/// The most probable first, of equals the one with the lower id.
+pub fn sort(candidates: &mut [Candidate]) {
+    candidates.sort_unstable_by(by_logit);
 }
 
 /// Draws tokens; allocates only when built.
@@ -88,11 +161,11 @@ pub struct Sampler {
 impl Sampler {
     /// A sampler for a vocabulary of `n_vocab` tokens.
     pub fn new(config: SamplerConfig, n_vocab: usize) -> Self {
-        let greedy = config.temperature <= 0.0;
+        let room = if config.is_greedy() { 0 } else { n_vocab };
         Self {
             config,
             rng: ChaCha8Rng::seed_from_u64(config.seed),
-            candidates: Vec::with_capacity(if greedy { 0 } else { n_vocab }),
+            candidates: Vec::with_capacity(room),
         }
     }
 
@@ -108,68 +181,24 @@ impl Sampler {
 
     /// The next token for `logits` (`[n_vocab]`). A logit that is not a number is never chosen; when none is a number, 0.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
-        if self.config.temperature <= 0.0 {
+        if self.config.is_greedy() {
             return argmax(logits);
         }
-        self.collect(logits);
-        self.cut_top_k();
-        self.candidates.sort_unstable_by(by_logit);
-        let Some(best) = self.candidates.first().map(|c| c.logit) else {
-            return 0;
-        };
-        self.cut_top_p(best);
-        self.cut_min_p(best);
-        self.draw(best)
-    }
-
-    fn collect(&mut self, logits: &[f32]) {
         self.candidates.clear();
-        self.candidates.extend(
-            logits
-                .iter()
-                .enumerate()
-                .filter(|(_, l)| !l.is_nan() && **l > f32::NEG_INFINITY)
-                .map(|(id, &logit)| Candidate {
-                    id: id as u32,
-                    logit,
-                }),
-        );
-    }
-
-    fn cut_top_k(&mut self) {
-        let k = self.config.top_k;
-        if k > 0 && k < self.candidates.len() {
+        self.candidates.extend(candidates(logits));
+        let k = self.config.top_k_of(self.candidates.len());
+        if (1..self.candidates.len()).contains(&k) {
+            // Only what top-k leaves is put in order.
             self.candidates.select_nth_unstable_by(k - 1, by_logit);
             self.candidates.truncate(k);
         }
-    }
-
-    fn cut_top_p(&mut self, best: f32) {
-        if self.config.top_p >= 1.0 {
-            return;
+        sort(&mut self.candidates);
+        let cuts = self.config.cuts(&self.candidates);
+        self.candidates.truncate(cuts.min_p);
+        match self.candidates.first() {
+            Some(best) => self.draw(best.logit),
+            None => 0,
         }
-        let total: f64 = self
-            .candidates
-            .iter()
-            .map(|c| weight(c.logit, best, 1.0))
-            .sum();
-        let mut sum = 0.0;
-        let enough = self.candidates.iter().position(|c| {
-            sum += weight(c.logit, best, 1.0);
-            sum >= f64::from(self.config.top_p) * total
-        });
-        if let Some(last) = enough {
-            self.candidates.truncate(last + 1);
-        }
-    }
-
-    fn cut_min_p(&mut self, best: f32) {
-        let floor = f64::from(self.config.min_p);
-        // Sorted, so the survivors are a prefix; the most probable always stays.
-        let keep = self
-            .candidates
-            .partition_point(|c| weight(c.logit, best, 1.0) >= floor);
-        self.candidates.truncate(keep.max(1));
     }
 
     fn draw(&mut self, best: f32) -> u32 {
@@ -200,7 +229,8 @@ fn by_logit(a: &Candidate, b: &Candidate) -> Ordering {
         .then(a.id.cmp(&b.id))
 }
 
-fn weight(logit: f32, best: f32, temperature: f32) -> f64 {
+/// Probability beside that of the most probable token, whose logit is `best`.
+pub fn weight(logit: f32, best: f32, temperature: f32) -> f64 {
     // An infinite logit takes all the mass.
     if logit == best {
         1.0
@@ -327,6 +357,43 @@ mod tests {
             prop_assert!(id < logits.len());
             let any_number = logits.iter().any(|l| *l > f32::NEG_INFINITY);
             prop_assert!(!any_number || !logits[id].is_nan());
+        }
+
+        /// Against the rules applied one after the other to probabilities that are computed anew for each.
+        #[test]
+        fn a_draw_follows_the_rules_in_their_order(
+            logits in prop::collection::vec(-8f32..8.0, 1..120),
+            t in 0.05f32..3.0, k in 0usize..60, p in 0f32..=1.0, m in 0f32..=1.0, seed in any::<u64>(),
+        ) {
+            let config = SamplerConfig { seed, ..config(t, k, p, m) };
+            let mut left: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
+            left.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            if k > 0 {
+                left.truncate(k);
+            }
+            let best = left[0].1;
+            let share = |l: f32, t: f32| (f64::from(l - best) / f64::from(t)).exp();
+            let total: f64 = left.iter().map(|c| share(c.1, 1.0)).sum();
+            let mut sum = 0.0;
+            let mut keep = 0;
+            while keep < left.len() && (keep == 0 || p >= 1.0 || sum < f64::from(p) * total) {
+                sum += share(left[keep].1, 1.0);
+                keep += 1;
+            }
+            left.truncate(keep);
+            left.retain(|c| c.1 == best || share(c.1, 1.0) >= f64::from(m));
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut sampler = Sampler::new(config, logits.len());
+            for _ in 0..10 {
+                let mut rest = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+                    * left.iter().map(|c| share(c.1, t)).sum::<f64>();
+                let drawn = left.iter().find(|c| {
+                    rest -= share(c.1, t);
+                    rest < 0.0
+                });
+                let want = drawn.or(left.last()).expect("one at least").0;
+                prop_assert_eq!(sampler.sample(&logits), want);
+            }
         }
 
         #[test]

@@ -9,9 +9,9 @@ use super::cpu::pool::Pool;
 use super::sampler::Sampler;
 use super::sequences::{CacheState, Sequences, SlotInfo};
 use super::{Call, Config, EngineError, NO_LAYER, Observer, StepKind};
-use crate::model::Model;
 use crate::model::brick::BrickId;
 use crate::model::work::Work;
+use crate::model::{Model, Span};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -211,6 +211,11 @@ impl<O: Observer> Engine<O> {
         self.cursor.is_some()
     }
 
+    /// The brick of the plan that runs next; `None` outside a step.
+    pub fn next_brick(&self) -> Option<usize> {
+        self.cursor
+    }
+
     /// Forgets everything after the first `keep` tokens, a step in progress included. In a ring, what was evicted does
     /// not come back.
     pub fn truncate(&mut self, keep: usize) {
@@ -220,6 +225,7 @@ impl<O: Observer> Engine<O> {
     /// As [`Self::truncate`], for a sequence; a step in progress is forgotten for all that are in it.
     pub fn truncate_seq(&mut self, seq: usize, keep: usize) {
         self.sequences.truncate(seq, keep);
+        self.exec.probe_truncates(seq, keep);
         self.cursor = None;
     }
 
@@ -313,6 +319,7 @@ impl<O: Observer> Engine<O> {
         self.reuse.reused += u64::from(next.has_shape_of(&self.input));
         std::mem::swap(&mut self.input, &mut self.next);
         self.cursor = Some(0);
+        self.exec.probe_begins(&self.input);
         let last = self.input.places.last().map_or(0, |p| p.position);
         self.observer
             .begin_step(kind, last as u32, self.input.ids.len() as u32);
@@ -381,6 +388,17 @@ impl<O: Observer> Engine<O> {
         let call = Call::outside(BrickId::Sample, NO_LAYER, work);
         self.observer.worked(start, call);
         choice
+    }
+
+    /// The sequences of the last step begun, with their positions before it.
+    pub fn spans(&self) -> &[Span] {
+        &self.input.spans
+    }
+
+    /// Logits of the last token of the last step, `[n_vocab]`; `None` where none were wanted.
+    pub fn last_logits(&mut self) -> Option<&[f32]> {
+        let row = self.input.logit_rows.checked_sub(1)?;
+        Some(self.exec.logits(row))
     }
 
     /// Closes the step: nothing belongs to it any more.

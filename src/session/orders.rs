@@ -71,6 +71,7 @@ impl Session {
                 self.give_up_measuring("there is another prompt");
                 self.prompt_ids = ids;
                 self.options.prompt = prompt;
+                self.tracers_new_text();
                 self.restart();
             }
             Err(e) => self.complain(e.to_string()),

@@ -149,7 +149,7 @@ impl Session {
             message: self.message.clone(),
             playback: None,
             trace: self.tracing.frame(),
-            tracer: None,
+            tracer: self.tracer_frame(),
             bricks,
         };
         let began = Instant::now();

@@ -7,6 +7,7 @@ use super::load::Loaded;
 use super::profile::Profile;
 use super::prompt::{check_fits, encode_prompt};
 use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
+use super::tracers::Measurement;
 use super::tracing::Tracing;
 use crate::engine::sampler::{Sampler, SamplerConfig};
 use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
@@ -20,6 +21,8 @@ use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak, StepTrace};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use crate::trace::TraceError;
+use crate::tracer::quantisation::QuantisationError;
+use crate::tracer::{ModelTracer, ModelTracerConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,6 +63,10 @@ pub struct Options {
     pub beside: Option<Loaded>,
     /// File of facts that are in force; it may not exist yet.
     pub overlay: Option<PathBuf>,
+    /// Tracers that are on from the start, and what they look at.
+    pub tracers: ModelTracerConfig,
+    /// The same model in another precision, which quantisation error is measured against.
+    pub reference: Option<Loaded>,
 }
 
 /// Why a session cannot start or go on.
@@ -71,6 +78,9 @@ pub enum SessionError {
     /// The overlay of facts.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The reference of the quantisation tracer.
+    #[error(transparent)]
+    Reference(#[from] QuantisationError),
     /// The prompt or its template.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -161,6 +171,8 @@ pub struct Session {
     pub(super) message: Option<Message>,
     pub(super) seq: u64,
     pub(super) tracing: Tracing,
+    pub(super) tracer: ModelTracer,
+    pub(super) measurement: Measurement,
 }
 
 impl Session {
@@ -177,6 +189,9 @@ impl Session {
         )?;
         let mut engine = build_engine(&loaded.model, &options.config, &options)?;
         engine.set_edits(tracing.facts().cloned());
+        let tracer = super::tracers::model_tracer(&loaded, &options)?;
+        engine.set_probe(tracer.probe())?;
+        engine.set_capture(tracer.capture())?;
         let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
@@ -210,6 +225,8 @@ impl Session {
             message: None,
             seq: 0,
             tracing,
+            tracer,
+            measurement: Measurement::default(),
             engine,
             loaded,
             options,
@@ -278,13 +295,13 @@ impl Session {
         let text = match self.phase {
             Phase::Prefill { done } => {
                 self.begin_chunk(done)?;
-                self.engine.finish()?;
+                self.tracer.finish(&mut self.engine)?;
                 self.end_chunk(done)?
             }
             Phase::Decode { next } => {
                 self.profile.begin_decode();
                 self.engine.begin(&[next], Logits::Last, StepKind::Decode)?;
-                self.engine.finish()?;
+                self.tracer.finish(&mut self.engine)?;
                 self.end_token()?
             }
             Phase::Finished { .. } | Phase::Failed { .. } => String::new(),
@@ -374,6 +391,7 @@ impl Session {
             // Now that the engine's threads have run: what a run counts is counted from its first token on.
             counters.open(self.engine.observer_mut());
         }
+        self.trace_step(choice.map(|c| c.id))?;
         let Some(choice) = choice else {
             self.phase = Phase::Prefill { done: end };
             return Ok(String::new());
@@ -403,6 +421,7 @@ impl Session {
         }
         self.faults.step();
         self.decoded += 1;
+        self.trace_step(Some(choice.id))?;
         self.follow_step();
         let text = self.accept(choice, us);
         if !sampled {
@@ -529,6 +548,7 @@ impl Session {
     /// The prompt again, on an empty cache; statistics stay.
     pub(super) fn start_run(&mut self) {
         self.engine.truncate(0);
+        self.tracers_start_run();
         self.sampler.reset();
         self.stream.flush();
         self.tokens.clear();
@@ -608,6 +628,8 @@ impl Session {
         let mut engine = build_engine(&self.loaded.model, &config, &self.options)?;
         // Before the text so far is read again: facts are in force for all of it.
         engine.set_edits(self.engine.edits().cloned());
+        engine.set_probe(self.tracer.probe())?;
+        self.tracer.engine_changed();
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self
             .prompt_ids

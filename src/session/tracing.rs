@@ -5,7 +5,6 @@
 
 use super::load::Loaded;
 use super::run::Session;
-use crate::engine::capture::Capture;
 use crate::engine::edit::Edits;
 use crate::engine::{Config, Engine, EngineError, Unobserved};
 use crate::trace::TraceError;
@@ -139,6 +138,11 @@ impl Tracing {
 
     fn is_busy(&self) -> bool {
         self.running.is_some() || !self.queue.is_empty()
+    }
+
+    /// Whether generated tokens are traced as they come.
+    pub fn is_following(&self) -> bool {
+        self.following
     }
 
     /// What the pane shows.
@@ -302,7 +306,7 @@ impl Session {
 
     /// Captures only while a generation is followed.
     fn follow_if_still(&mut self) {
-        let capture = self.tracing.following.then_some(Capture::LAST);
+        let capture = self.wanted_capture();
         if let Err(e) = self.engine.set_capture(capture) {
             self.complain(e.to_string());
         }
@@ -325,11 +329,12 @@ impl Session {
     pub(super) fn follow(&mut self, on: bool) {
         self.tracing.used = true;
         self.leave_token();
-        if let Err(e) = self.engine.set_capture(on.then_some(Capture::LAST)) {
+        let before = std::mem::replace(&mut self.tracing.following, on);
+        if let Err(e) = self.engine.set_capture(self.wanted_capture()) {
+            self.tracing.following = before;
             self.complain(e.to_string());
             return;
         }
-        self.tracing.following = on;
         if on {
             self.tracing.number += 1;
             self.tracing.shown = Some(Arc::new(self.followed()));

@@ -12,6 +12,7 @@
 //! - [`patch`]: activation patching over layers and positions
 //! - [`changes`]: from the edits of a statement to what the engine changes
 //! - [`saved`]: traces in files
+//! - [`rehydrate`]: saved traces back into an engine
 //! - [`tiers`]: what a context store keeps, in bytes and accuracy
 //! - [`tracer`]: statements of the language, run
 //! - [`figures`]: traces as plain data
@@ -36,6 +37,7 @@ pub mod patch;
 pub mod phase;
 pub mod prompts;
 pub mod readout;
+pub mod rehydrate;
 pub mod render;
 pub mod saved;
 pub mod store;

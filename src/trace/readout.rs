@@ -30,6 +30,11 @@ impl Distribution {
         }
     }
 
+    /// The row.
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
     /// Whether it is one: logits may be no numbers.
     pub fn is_valid(&self) -> bool {
         self.log_sum_exp.is_finite()
@@ -45,15 +50,8 @@ impl Distribution {
     /// Rank, probability and logit of a token.
     pub fn standing(&self, id: u32) -> Standing {
         let logit = self.logits.get(id as usize).copied().unwrap_or(f32::NAN);
-        let above = self.logits.iter().filter(|l| **l > logit).count();
-        // Nothing is larger than what is not a number, which is no reason to put it first.
-        let above = if logit.is_nan() {
-            self.logits.len().saturating_sub(1)
-        } else {
-            above
-        };
         Standing {
-            rank: 1 + above as u32,
+            rank: rank(&self.logits, id),
             prob: self.prob(id),
             logit: logit.into(),
         }
@@ -100,6 +98,16 @@ impl Distribution {
         // Rounding of equal ones may leave less than nothing.
         if sum < 0.0 { 0.0 } else { sum }
     }
+}
+
+/// 1 + the number of tokens with a strictly larger logit. Nothing is larger than what is not a number, which is no reason to
+/// put it first: it is last.
+pub fn rank(logits: &[f32], id: u32) -> u32 {
+    let logit = logits.get(id as usize).copied().unwrap_or(f32::NAN);
+    if logit.is_nan() {
+        return logits.len().max(1) as u32;
+    }
+    1 + logits.iter().filter(|l| **l > logit).count() as u32
 }
 
 /// `exp(log_p) * x`, nothing where there is no probability.

@@ -70,6 +70,22 @@ impl Saved {
         self.statement.as_deref()
     }
 
+    /// The tokens of the text, if the figures are there.
+    pub fn ids(&self) -> Option<Vec<u32>> {
+        let view = self.view.as_ref()?;
+        Some(view.tokens.iter().map(|t| t.id).collect())
+    }
+
+    /// Whether the figures say that the run was changed on its way.
+    pub fn is_edited(&self) -> bool {
+        self.view.as_ref().is_some_and(|v| !v.edits.is_empty())
+    }
+
+    /// Positions that are not in the file any more, because it was cut.
+    pub fn missing_tokens(&self) -> u32 {
+        self.store.missing_tokens()
+    }
+
     /// The figures saved with the chains; of a file without them, norms alone.
     pub fn view(&self) -> TraceView {
         let mut notes = Vec::new();

@@ -173,7 +173,7 @@ impl ActivationTracer {
     }
 
     /// The last step.
-    fn trace(&self) -> ModelActivationTrace {
+    pub fn trace(&self) -> ModelActivationTrace {
         let latest = &self.latest;
         let anomaly_desc = self.describe();
         ModelActivationTrace {

@@ -453,16 +453,16 @@ pub struct QuantisationErrorTrace {
     pub layer_idx: Option<u32>,
     /// Own or arriving.
     pub of: ErrorOf,
-    /// Mean squared error.
+    /// Mean squared error of all elements compared.
     #[serde(with = "Exact")]
     pub mse: f64,
     /// Largest absolute error.
     #[serde(with = "Exact")]
     pub max_abs_error: f64,
-    /// Cosine similarity to the reference.
+    /// Cosine similarity to the reference, the mean over vectors.
     #[serde(with = "Exact")]
     pub cosine_similarity: f64,
-    /// Signal-to-noise ratio, dB; `None` where there is no error at all, or nothing to compare.
+    /// Signal-to-noise ratio, dB: sum of squares of the reference over that of the error; `None` where there is no error at all, or nothing to compare.
     #[serde(with = "Exact")]
     pub snr_db: Option<f64>,
     /// Type of the brick's weights, for example `Q4_K`; empty for a brick without weights.

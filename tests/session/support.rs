@@ -67,6 +67,8 @@ pub fn options(prompt: &str) -> Options {
         sync_mode: SyncMode::Deferred,
         beside: None,
         overlay: None,
+        tracers: Default::default(),
+        reference: None,
     }
 }
 

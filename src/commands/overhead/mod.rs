@@ -1,6 +1,7 @@
 //! `cbtop overhead`: what profiling costs, measured on the real engine against the same engine unwatched, in one run.
 
 mod trace;
+mod tracers;
 
 use super::{printable, setup};
 use crate::cli::{OverheadArgs, OverheadFormat};
@@ -56,6 +57,9 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
     }
     if args.trace {
         return trace::run(args, out);
+    }
+    if args.tracers {
+        return tracers::run(args, out);
     }
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let (mut config, _) = setup::config(&args.engine, &loaded)?;

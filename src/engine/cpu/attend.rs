@@ -171,7 +171,7 @@ impl Job<'_> {
         let first = &queries[0];
         let kv_head = first.head / (hp.n_head / hp.n_head_kv);
         let span = &self.step.spans[self.step.places[first.token].span];
-        let i_layer = layer + 1;
+        let (i_layer, records) = (layer, self.records(layer));
         let layer = self.exec.cache.layer(span.seq, layer);
         let (dim_k, dim_v) = (hp.head_dim_k, hp.head_dim_v);
         let column = |c: usize| tid * MANY + c;
@@ -201,6 +201,10 @@ impl Job<'_> {
                     None => (ops.softmax)(scores),
                     Some(sinks) => softmax_beside(ops, scores, sinks[query.head]),
                 }
+                if records {
+                    let which = (query.token, i_layer, query.head);
+                    self.weighed(which, &query.runs, scores, sinks.is_some());
+                }
                 let out = b.get(Buf::Heads);
                 out.part_mut(query.token, query.head * dim_v, dim_v)
                     .fill(0.0);
@@ -220,7 +224,7 @@ impl Job<'_> {
             for q in queries {
                 let heads = b.get(Buf::Heads);
                 self.attended(
-                    i_layer,
+                    i_layer + 1,
                     q.token,
                     q.head,
                     heads.part_mut(q.token, q.head * dim_v, dim_v),

@@ -142,7 +142,7 @@ impl Job<'_> {
                 weight,
                 bias,
             } => self.norm(brick, (*src, *dst), weight, bias.as_deref(), tid),
-            Op::Copy { src, dst } => self.copy(*src, *dst, tid),
+            Op::Copy { src, dst } => self.copy(brick, *src, *dst, tid),
             Op::QkNorm { q, k } if q.len() == self.hp.head_dim_k => {
                 self.for_heads(tid, |token, slot| {
                     let weight = if slot < self.hp.n_head { q } else { k };
@@ -216,7 +216,7 @@ impl Job<'_> {
                     self.table_row(positions, position, row);
                     (self.exec.ops.add)(x, row);
                 }
-                self.layer_done(0, t, x);
+                self.layer_done(0, t, x, tid);
                 for (rope, columns) in self.exec.ropes.iter().zip(&self.exec.buffers.ropes) {
                     let (cos, sin) = columns.col_mut(t).split_at_mut(rope.inv_freq.len());
                     rope.fill(position, cos, sin);
@@ -244,18 +244,20 @@ impl Job<'_> {
                     Some(bias) => (ops.layer_norm)(x, weight, bias, eps, out),
                     None => (ops.rms_norm)(x, weight, eps, out),
                 }
+                self.normed(brick, c + skip, out, tid);
                 self.quantise(dst, c, 0..weight.len());
             }
         }
     }
 
-    fn copy(&self, src: Buf, dst: Buf, tid: usize) {
+    fn copy(&self, brick: &Brick, src: Buf, dst: Buf, tid: usize) {
         let b = &self.exec.buffers;
         for t in self.my_tokens(tid) {
             // SAFETY: as for `norm`.
             unsafe {
                 let x = b.get(src).col(t);
                 b.get(dst).col_mut(t).copy_from_slice(x);
+                self.normed(brick, t, x, tid);
                 self.quantise(dst, t, 0..x.len());
             }
         }
@@ -326,8 +328,12 @@ impl Job<'_> {
         let columns = brick.columns(self.hp, &self.shape);
         self.pieces(i, tid, w.rows, ROW_GRAIN, |rows| {
             self.mat_mul_rows(i, (w, bias), (src, dst), 0..columns, rows.clone());
-            if brick.id == BrickId::DownProj {
-                self.down_projected(brick, (src, dst), rows);
+            #[cfg(test)]
+            self.spoil(i, brick, dst, &rows);
+            match brick.id {
+                BrickId::DownProj => self.down_projected(brick, (src, dst), rows),
+                BrickId::LmHead => self.logits_done(columns, rows, tid),
+                _ => {}
             }
         })
     }
@@ -481,10 +487,10 @@ impl Job<'_> {
                     // Scaled in place and then added: what is captured is, bit for bit, what was added.
                     (self.exec.ops.scale)(y, scale);
                 }
-                self.adding(brick, t, y);
+                self.adding(brick, t, y, tid);
                 (self.exec.ops.add)(x, y);
                 if brick.id == BrickId::FfnResidual {
-                    self.layer_done(brick.layer.map_or(0, |l| l + 1), t, x);
+                    self.layer_done(brick.layer.map_or(0, |l| l + 1), t, x, tid);
                 }
             }
         }

@@ -4,11 +4,13 @@ use super::activations::Buffers;
 use super::bricks::Job;
 use super::kv::KvCache;
 use super::pool::{Poisoned, Pool};
+use super::probe::{Attention, Probe, query_places};
 use super::routing::Routes;
 use super::tap::Tap;
 use super::{FloatOps, MatKernel, float_ops, mat_kernel};
 use crate::engine::capture::{Capture, Captured, Part};
 use crate::engine::edit::Edits;
+use crate::engine::probe::{ActivationReadings, ProbeConfig};
 use crate::engine::sampler::Sampler;
 use crate::engine::{Choice, Config, EngineError, Observer, Unobserved};
 use crate::model::work::StepShape;
@@ -80,8 +82,13 @@ pub struct Executor {
     pub(super) counters: Vec<AtomicUsize>,
     /// What is captured.
     pub(super) tap: Option<Tap>,
+    /// What is looked at for tracers.
+    pub(super) probe: Option<Probe>,
     /// What is changed on the way.
     pub(super) edits: Option<Arc<Edits>>,
+    /// What a test makes go wrong.
+    #[cfg(test)]
+    pub(crate) fault: Option<super::fault::Fault>,
 }
 
 impl Executor {
@@ -126,7 +133,10 @@ impl Executor {
                 .collect(),
             config: config.clone(),
             tap: None,
+            probe: None,
             edits: None,
+            #[cfg(test)]
+            fault: None,
         })
     }
 
@@ -151,6 +161,65 @@ impl Executor {
     /// What is captured.
     pub fn capture(&self) -> Option<Capture> {
         self.tap.as_ref().map(|t| t.capture)
+    }
+
+    /// See [`crate::engine::Engine::set_probe`].
+    ///
+    /// # Errors
+    /// A choice out of range, or [`EngineError::OutOfMemory`].
+    pub fn set_probe(
+        &mut self,
+        model: &Model,
+        probe: Option<ProbeConfig>,
+    ) -> Result<(), EngineError> {
+        if probe.as_ref() != self.probe() {
+            // The old one's memory first.
+            self.probe = None;
+            let positions = self.config.n_ctx * self.config.n_seq;
+            let new = |p| Probe::new(model, p, self.config.threads, positions);
+            self.probe = probe.map(new).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// What is looked at.
+    pub fn probe(&self) -> Option<&ProbeConfig> {
+        self.probe.as_ref().map(|p| &p.config)
+    }
+
+    /// Takes the probe away, so that nothing is recorded.
+    pub(in crate::engine) fn take_probe(&mut self) -> Option<Probe> {
+        self.probe.take()
+    }
+
+    /// Puts it back.
+    pub(in crate::engine) fn put_probe(&mut self, probe: Option<Probe>) {
+        self.probe = probe;
+    }
+
+    /// A step begins.
+    pub fn probe_begins(&mut self, step: &StepInput) {
+        if let Some(probe) = &mut self.probe {
+            probe.begin(query_places(&step.places, &step.spans));
+        }
+    }
+
+    /// What follows the first `keep` positions of a sequence is forgotten.
+    pub fn probe_truncates(&mut self, seq: usize, keep: usize) {
+        if let Some(probe) = &mut self.probe {
+            probe.truncate(seq, keep);
+        }
+    }
+
+    /// See [`crate::engine::Engine::activations`].
+    pub fn activations(&mut self, step: &StepInput) -> Option<&ActivationReadings> {
+        let last = step.places.last().map_or(0, |p| p.position);
+        self.probe.as_mut()?.readings(last, step.ids.len())
+    }
+
+    /// The records of attention.
+    pub(in crate::engine) fn attention(&self) -> Option<&Attention> {
+        self.probe.as_ref()?.attention()
     }
 
     /// See [`crate::engine::Engine::set_edits`].
@@ -235,6 +304,12 @@ impl Executor {
         let done = self.run(model, pool, head..bricks, step, &mut Unobserved);
         step.like = None;
         done
+    }
+
+    /// Everything in the caches, as bits.
+    #[cfg(test)]
+    pub(in crate::engine) fn cache_bits(&self) -> Vec<u16> {
+        self.cache.bits()
     }
 
     /// Bytes of activation buffers.

@@ -220,6 +220,24 @@ impl KvCache {
         })
     }
 
+    /// Everything that lies in it, as bits.
+    #[cfg(test)]
+    pub(in crate::engine) fn bits(&self) -> Vec<u16> {
+        fn both<E: KvElem>(p: &Planes<E>) -> Vec<u16> {
+            let of = |plane: &Plane<E>| {
+                // SAFETY: no job runs while the cache is borrowed, and `base` is the first of so many.
+                unsafe { std::slice::from_raw_parts(plane.base.cast::<u16>(), plane.cells.len()) }
+                    .to_vec()
+            };
+            [of(&p.k), of(&p.v)].concat()
+        }
+        match &self.planes {
+            KvPlanes::F16(p) => both(p),
+            KvPlanes::F32(p) => both(p),
+            KvPlanes::Q8_0(p) => both(p),
+        }
+    }
+
     /// Where layer `layer` of sequence `seq` is.
     pub(super) fn layer(&self, seq: usize, layer: usize) -> usize {
         seq * self.layers + layer

@@ -14,7 +14,10 @@ mod bricks;
 mod buffers;
 pub mod exec;
 mod experts;
+#[cfg(test)]
+pub(crate) mod fault;
 mod float_ops;
+mod inspect;
 pub mod kernel_use;
 pub mod kv;
 mod mat;
@@ -24,6 +27,8 @@ mod pages;
 pub mod peak;
 pub mod pool;
 pub mod prefetch;
+mod probe;
+mod refill;
 mod routing;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -36,6 +41,7 @@ pub use acts::QActs;
 pub use buffers::share;
 pub use float_ops::{FloatOps, float_ops};
 pub use mat::{Acts, Input, MatCall, MatKernel, mat_kernel};
+pub(in crate::engine) use probe::Attention as AttentionStore;
 pub use trial::rejected as rejected_kernels;
 
 use std::str::FromStr;

@@ -1,8 +1,10 @@
 //! What bricks do when the stream is captured or changed on its way; nothing of it where neither is asked for.
 
 use super::bricks::Job;
+use super::probe::{Place, Seeing};
 use crate::engine::capture::Part;
 use crate::engine::edit::Site;
+use crate::engine::probe;
 use crate::model::brick::BrickId;
 use crate::model::{Brick, Buf};
 use std::ops::Range;
@@ -25,26 +27,96 @@ impl Job<'_> {
         }
     }
 
+    /// Looks at what this thread has written of a token, for tracers.
+    fn look(&self, tid: usize, at: Place, token: usize, x: &[f32]) {
+        // What only goes through the head is no step.
+        if let Some(probe) = self
+            .exec
+            .probe
+            .as_ref()
+            .filter(|_| self.step.like.is_none())
+        {
+            let position = self.step.places[token].position;
+            // SAFETY: every caller passes its own thread's number.
+            unsafe { probe.saw(self.exec.ops, tid, at, position, x) };
+        }
+    }
+
+    /// Looks at the input of attention.
+    pub(super) fn normed(&self, brick: &Brick, token: usize, x: &[f32], tid: usize) {
+        if let (BrickId::AttnNorm, Some(layer)) = (brick.id, brick.layer) {
+            self.look(tid, Place::Layer(layer, probe::Site::PostNorm), token, x);
+        }
+    }
+
+    /// Looks at rows of the logits, of all columns.
+    pub(super) fn logits_done(&self, columns: usize, rows: Range<usize>, tid: usize) {
+        if self.exec.probe.is_none() {
+            return;
+        }
+        let skip = self.shape.tokens - columns;
+        for c in 0..columns {
+            // SAFETY: these rows were handed to this thread.
+            let x = unsafe {
+                self.exec
+                    .buffers
+                    .get(Buf::Logits)
+                    .part(c, rows.start, rows.len())
+            };
+            self.look(tid, Place::Logits, c + skip, x);
+        }
+    }
+
+    /// Whether the attention weights of a layer are recorded.
+    pub(super) fn records(&self, layer: usize) -> bool {
+        let attention = self.exec.attention();
+        attention.is_some_and(|a| a.has_layer(layer))
+    }
+
+    /// Records the weights of a query over what its runs of slots hold.
+    pub(super) fn weighed(
+        &self,
+        (token, layer, head): (usize, usize, usize),
+        runs: &[Range<usize>; 3],
+        weights: &[f32],
+        has_sink: bool,
+    ) {
+        if let Some(attention) = self.exec.attention() {
+            let position = self.step.places[token].position;
+            let seen = Seeing::new(position, runs);
+            let which = (token, layer, head);
+            // SAFETY: a head of a token is one thread's.
+            unsafe { attention.put(self.exec.ops, which, position, &seen, weights, has_sink) };
+        }
+    }
+
     /// Changes the stream after a layer and keeps it.
-    pub(super) fn layer_done(&self, layer: usize, token: usize, x: &mut [f32]) {
+    pub(super) fn layer_done(&self, layer: usize, token: usize, x: &mut [f32], tid: usize) {
         if let Some(edits) = &self.exec.edits {
             let position = self.step.places[token].position;
             edits.change(layer, Site::Residual, position, x);
         }
         self.keep(layer, Part::Residual, token, 0, x);
+        let at = match layer.checked_sub(1) {
+            Some(layer) => Place::Layer(layer, probe::Site::Output),
+            None => Place::Embedding,
+        };
+        self.look(tid, at, token, x);
     }
 
     /// Changes what attention or feed-forward block are about to add, and keeps it.
-    pub(super) fn adding(&self, brick: &Brick, token: usize, delta: &mut [f32]) {
-        let (site, part) = match brick.id {
-            BrickId::AttnResidual => (Site::Attention, Part::AttnDelta),
-            _ => (Site::Ffn, Part::FfnDelta),
+    pub(super) fn adding(&self, brick: &Brick, token: usize, delta: &mut [f32], tid: usize) {
+        let (site, part, looked) = match brick.id {
+            BrickId::AttnResidual => (Site::Attention, Part::AttnDelta, probe::Site::PostAttention),
+            _ => (Site::Ffn, Part::FfnDelta, probe::Site::PostFfn),
         };
         let layer = number(brick);
         if let Some(edits) = &self.exec.edits {
             edits.change(layer, site, self.step.places[token].position, delta);
         }
         self.keep(layer, part, token, 0, delta);
+        let layer = brick.layer.unwrap_or(0);
+        self.look(tid, Place::Layer(layer, looked), token, delta);
     }
 
     /// Changes the output of a head, and keeps it.

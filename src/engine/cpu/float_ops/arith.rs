@@ -17,7 +17,7 @@ fn magnitude(x: f32) -> u32 {
 
 /// The largest [`magnitude`].
 #[inline(always)]
-fn largest(x: &[f32]) -> u32 {
+pub(super) fn largest(x: &[f32]) -> u32 {
     x.iter().fold(0, |top, v| magnitude(*v).max(top))
 }
 

@@ -6,6 +6,7 @@ mod portable;
 mod tests;
 
 use super::KernelSet;
+use crate::engine::tensor_stats::Moments;
 use half::f16;
 
 /// Where a quantising operation writes: int8 forms of whole blocks of 32 elements.
@@ -118,6 +119,22 @@ ops! {
     max(x: &[f32]) -> f32;
     /// The first place of the largest element; NaN is passed over; 0 when there is none.
     argmax(x: &[f32]) -> usize;
+    /// Counts, extremes, mean and squared deviations of the finite elements, in f64 and two passes.
+    moments(x: &[f32]) -> Moments;
+    /// What a query's weights come to. The largest of at least `threshold` go to `positions` (their indexes) and `weights`,
+    /// largest first, of equals the first.
+    weights(p: &[f32], threshold: f32, positions: &mut [u32], weights: &mut [f32]) -> WeightSums;
+}
+
+/// What the weights of a query come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WeightSums {
+    /// Sum of the weights.
+    pub sum: f64,
+    /// Sum of `p ln p`.
+    pub p_ln_p: f64,
+    /// Weights written to the top.
+    pub n_top: usize,
 }
 
 /// The operations of a kernel set.

@@ -1,8 +1,9 @@
 //! The operations as plain loops over small arrays, which the compiler turns into the vectors of
 //! whatever instruction set the caller enabled.
 
-use super::Quantised;
-use super::arith::{Arith, ROUND};
+use super::arith::{Arith, ROUND, largest};
+use super::{Quantised, WeightSums};
+use crate::engine::tensor_stats::Moments;
 use half::f16;
 
 fn same(a: usize, b: usize) {
@@ -293,4 +294,172 @@ pub(super) fn argmax<A: Arith>(x: &[f32]) -> usize {
     let start = chunks.take_while(|chunk| !found(chunk)).count() * 32;
     let rest = x[start..].iter().position(|v| *v == top);
     rest.map_or(0, |at| start + at)
+}
+
+#[inline(always)]
+pub(super) fn moments<A: Arith>(x: &[f32]) -> Moments {
+    if largest(x) >= f32::INFINITY.to_bits() {
+        return finite_moments(x);
+    }
+    let (mut min, mut max) = ([f32::INFINITY; 16], [f32::NEG_INFINITY; 16]);
+    let mut sums = [0.0f64; 16];
+    let (chunks, rest) = x.as_chunks::<16>();
+    for x in chunks {
+        for i in 0..16 {
+            min[i] = if x[i] < min[i] { x[i] } else { min[i] };
+            max[i] = if x[i] > max[i] { x[i] } else { max[i] };
+            sums[i] += f64::from(x[i]);
+        }
+    }
+    let n = x.len() as f64;
+    let sum: f64 = sums
+        .into_iter()
+        .chain(rest.iter().map(|x| (*x).into()))
+        .sum();
+    let mean = if x.is_empty() { 0.0 } else { sum / n };
+    let mut squares = [0.0f64; 16];
+    for x in chunks {
+        for i in 0..16 {
+            let d = f64::from(x[i]) - mean;
+            squares[i] += d * d;
+        }
+    }
+    let rest_squares = rest.iter().map(|x| (f64::from(*x) - mean).powi(2));
+    Moments {
+        n: x.len() as u64,
+        min: min
+            .iter()
+            .chain(rest)
+            .copied()
+            .fold(f32::INFINITY, f32::min),
+        max: max
+            .iter()
+            .chain(rest)
+            .copied()
+            .fold(f32::NEG_INFINITY, f32::max),
+        mean,
+        m2: squares.into_iter().chain(rest_squares).sum(),
+        ..Moments::default()
+    }
+}
+
+/// As [`moments`], where something is not finite.
+#[cold]
+fn finite_moments(x: &[f32]) -> Moments {
+    let mut all = Moments::default();
+    let finite = || x.iter().filter(|x| x.is_finite());
+    all.n = finite().count() as u64;
+    all.nan = x.iter().filter(|x| x.is_nan()).count() as u64;
+    all.inf = x.len() as u64 - all.n - all.nan;
+    all.min = finite().copied().fold(f32::INFINITY, f32::min);
+    all.max = finite().copied().fold(f32::NEG_INFINITY, f32::max);
+    if all.n > 0 {
+        all.mean = finite().map(|x| f64::from(*x)).sum::<f64>() / all.n as f64;
+        all.m2 = finite().map(|x| (f64::from(*x) - all.mean).powi(2)).sum();
+    }
+    all
+}
+
+/// Natural logarithm of what is positive and normal, to about two units in the last place (Cephes' `logf`). Of zero it is
+/// some finite number.
+#[inline(always)]
+fn ln<A: Arith>(x: f32) -> f32 {
+    const HALF_ROOT: u32 = 0x3f35_04f3;
+    // The exponent counts from the square root of a half, so that the mantissa lies around 1.
+    let shifted = x.to_bits().wrapping_sub(HALF_ROOT);
+    let e = ((shifted as i32) >> 23) as f32;
+    let m = f32::from_bits((shifted & 0x007f_ffff).wrapping_add(HALF_ROOT)) - 1.0;
+    let z = m * m;
+    let mut y = 7.037_683_6e-2;
+    for c in [
+        -1.151_461e-1,
+        1.167_699_9e-1,
+        -1.242_014_1e-1,
+        1.424_932_3e-1,
+        -1.666_805_7e-1,
+        2.000_071_5e-1,
+        -2.499_999_4e-1,
+        3.333_333e-1,
+    ] {
+        y = A::fma(y, m, c);
+    }
+    y = y * m * z;
+    y = A::fma(e, -2.121_944_4e-4, y);
+    y = A::fma(z, -0.5, y);
+    A::fma(e, 0.693_359_4, m + y)
+}
+
+#[inline(always)]
+pub(super) fn weights<A: Arith>(
+    p: &[f32],
+    threshold: f32,
+    positions: &mut [u32],
+    weights: &mut [f32],
+) -> WeightSums {
+    same(positions.len(), weights.len());
+    let (chunks, rest) = p.as_chunks::<16>();
+    let (mut sums, mut logs) = ([0.0f64; 16], [0.0f64; 16]);
+    let mut top = Top {
+        positions,
+        weights,
+        n: 0,
+        floor: threshold,
+    };
+    for (i, p) in chunks.iter().enumerate() {
+        let mut largest = p[0];
+        for j in 0..16 {
+            let p = p[j];
+            sums[j] += f64::from(p);
+            logs[j] += f64::from(p * ln::<A>(p));
+            largest = if p > largest { p } else { largest };
+        }
+        if largest >= top.floor {
+            top.take(16 * i, p);
+        }
+    }
+    top.take(16 * chunks.len(), rest);
+    let n_top = top.n;
+    let rest_logs = rest.iter().map(|p| f64::from(p * ln::<A>(*p)));
+    WeightSums {
+        sum: sums
+            .into_iter()
+            .chain(rest.iter().map(|p| (*p).into()))
+            .sum(),
+        p_ln_p: logs.into_iter().chain(rest_logs).sum(),
+        n_top,
+    }
+}
+
+/// The largest weights so far.
+struct Top<'a> {
+    positions: &'a mut [u32],
+    weights: &'a mut [f32],
+    n: usize,
+    /// Nothing below this gets in.
+    floor: f32,
+}
+
+impl Top<'_> {
+    fn take(&mut self, first: usize, p: &[f32]) {
+        for (i, &p) in p.iter().enumerate() {
+            if p >= self.floor {
+                self.put(first + i, p);
+            }
+        }
+    }
+
+    fn put(&mut self, index: usize, p: f32) {
+        // Behind its equals: the first of them stays first.
+        let at = self.weights[..self.n].partition_point(|w| *w >= p);
+        if at == self.weights.len() {
+            return;
+        }
+        self.n = (self.n + 1).min(self.weights.len());
+        self.weights[at..self.n].rotate_right(1);
+        self.positions[at..self.n].rotate_right(1);
+        (self.weights[at], self.positions[at]) = (p, index as u32);
+        if self.n == self.weights.len() {
+            self.floor = self.weights[self.n - 1];
+        }
+    }
 }

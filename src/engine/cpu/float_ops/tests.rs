@@ -248,3 +248,61 @@ fn nothing_and_infinity() {
         assert!((x[2] - 1e-30).abs() < 1e-36 && x[3].is_nan());
     }
 }
+
+proptest! {
+    /// F250: against a plain computation in f64.
+    #[test]
+    fn f250_moments_are_those_of_float64(x in floats(30.0), offset in -1e4f32..1e4, bad in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3), 0..4)) {
+        let mut x: Vec<f32> = x.iter().map(|v| v + offset).collect();
+        for (at, kind) in &bad {
+            let n = x.len();
+            x[at.index(n)] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][*kind];
+        }
+        let finite: Vec<f64> = x.iter().filter(|v| v.is_finite()).map(|v| f64::from(*v)).collect();
+        let n = finite.len() as f64;
+        let mean = finite.iter().sum::<f64>() / n;
+        let m2: f64 = finite.iter().map(|v| (v - mean).powi(2)).sum();
+        for ops in sets() {
+            let got = (ops.moments)(&x);
+            prop_assert_eq!(got.n, finite.len() as u64);
+            prop_assert_eq!(got.nan, x.iter().filter(|v| v.is_nan()).count() as u64);
+            prop_assert_eq!(got.inf, x.iter().filter(|v| v.is_infinite()).count() as u64);
+            if !finite.is_empty() {
+                prop_assert!((got.mean - mean).abs() <= 1e-12 * mean.abs() + 1e-15);
+                prop_assert!((got.m2 - m2).abs() <= 1e-9 * m2 + 1e-9, "{} {m2}", got.m2);
+                let stats = got.stats();
+                let wide = |v: f32| f64::from(v);
+                let want = [mean, (m2 / n).sqrt(), finite.iter().map(|v| v * v).sum::<f64>().sqrt()];
+                for (got, want) in [stats.mean, stats.std, stats.l2_norm].into_iter().zip(want) {
+                    // MSE below 1e-6 of the value's own size.
+                    prop_assert!((wide(got) - want).abs() <= 1e-6 * want.abs() + 1e-6, "{got} {want}");
+                }
+                prop_assert_eq!(wide(stats.min), finite.iter().copied().fold(f64::INFINITY, f64::min));
+                prop_assert_eq!(wide(stats.max), finite.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+            }
+        }
+    }
+
+    /// F253, F255, F273: the top descends, entropy is that of float64, and nothing is lost.
+    #[test]
+    fn f253_f255_weights_are_summed_up(scores in floats(20.0), k in 1usize..12, threshold in 0.0f32..0.1) {
+        for ops in sets() {
+            let mut p = scores.clone();
+            (ops.softmax)(&mut p);
+            let (mut positions, mut weights) = (vec![0; k], vec![0.0; k]);
+            let sums = (ops.weights)(&p, threshold, &mut positions, &mut weights);
+            let wide: Vec<f64> = p.iter().map(|p| f64::from(*p)).collect();
+            let total: f64 = wide.iter().sum();
+            prop_assert!((sums.sum - total).abs() < 1e-12 && (total - 1.0).abs() < 1e-5);
+            let p_ln_p: f64 = wide.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum();
+            prop_assert!((sums.p_ln_p - p_ln_p).abs() < 1e-6, "{}: {} {p_ln_p}", ops.set, sums.p_ln_p);
+            let mut order: Vec<usize> = (0..p.len()).filter(|&i| p[i] >= threshold).collect();
+            order.sort_by(|&a, &b| p[b].total_cmp(&p[a]).then(a.cmp(&b)));
+            order.truncate(k);
+            let got: Vec<usize> = positions[..sums.n_top].iter().map(|p| *p as usize).collect();
+            prop_assert_eq!(&got, &order);
+            prop_assert!(weights[..sums.n_top].windows(2).all(|w| w[0] >= w[1]));
+            prop_assert!(got.iter().zip(&weights).all(|(i, w)| p[*i] == *w));
+        }
+    }
+}
