@@ -160,7 +160,7 @@ pub struct AttentionSums {
     pub tail_mass: f32,
     /// Share of the softmax that a learned sink takes.
     pub sink_logit_mass: f32,
-    /// Entropy of the weights, nats.
+    /// Entropy of the weights among themselves (as shares of their own sum, without a learned sink), nats.
     pub entropy: f32,
     /// Weight of position 0; NaN where it is not seen.
     pub first_weight: f32,

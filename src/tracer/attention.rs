@@ -111,14 +111,10 @@ fn has_middle(head: &AttentionWeightTrace, recent: u32) -> bool {
     head.seen >= recent.max(1).saturating_mul(RECENT_SEEN)
 }
 
-/// Entropy as a share of that of equal weights; `None` where too little is seen.
-///
-/// The entropy recorded is that of the weights of positions, which sum to `1 - s` where a learned sink takes `s`; it is
-/// taken among themselves here: `H / (1 - s) + ln(1 - s)`.
+/// Entropy as a share of that of equal weights; `None` where too little is seen. The entropy recorded is that of the
+/// weights among themselves: what a learned sink takes is no part of it.
 fn evenness(head: &AttentionWeightTrace) -> Option<f32> {
-    let awake = 1.0 - head.sink_logit_mass;
-    (head.seen >= UNIFORM_SEEN)
-        .then(|| (head.entropy / awake + awake.ln()) / (head.seen as f32).ln())
+    (head.seen >= UNIFORM_SEEN).then(|| head.entropy / (head.seen as f32).ln())
 }
 
 /// What the heads traced at one query amount to, as notes for a user. `windows` by layer, as in
@@ -246,7 +242,7 @@ impl Heads<'_> {
                 h.head_idx
             )
         });
-        if used.is_none() && !hidden.from_all() {
+        if used.is_none() && !hidden.is_from_all() {
             return None;
         }
         let parts: Vec<String> = used.into_iter().chain(hidden.words()).collect();
@@ -310,7 +306,7 @@ impl Hidden {
     }
 
     /// Whether there are positions that no layer sees.
-    fn from_all(&self) -> bool {
+    fn is_from_all(&self) -> bool {
         self.evicted > 0 || self.layers > 0 && self.layers == self.n_layers
     }
 

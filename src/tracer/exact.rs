@@ -1,6 +1,7 @@
 //! Floats in JSON as they are: a model that is broken leaves infinities and NaNs, and JSON has words for neither.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use sealed::Read;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -81,50 +82,54 @@ impl JsonSchema for ExactList {
 #[serde(transparent)]
 struct One(#[serde(with = "Exact")] f32);
 
-/// What is not `null`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-enum Read {
-    /// A finite one.
-    Number(f64),
-    /// One that is not.
-    Word(Word),
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-enum Word {
-    #[serde(rename = "inf")]
-    Infinity,
-    #[serde(rename = "-inf")]
-    NegativeInfinity,
-    #[serde(rename = "nan")]
-    Nan,
-}
-
-impl Read {
-    fn value(self) -> f64 {
-        match self {
-            Self::Number(x) => x,
-            Self::Word(Word::Infinity) => f64::INFINITY,
-            Self::Word(Word::NegativeInfinity) => f64::NEG_INFINITY,
-            Self::Word(Word::Nan) => f64::NAN,
-        }
-    }
-}
-
 /// What [`Exact`] writes and reads.
 pub trait Float: Sized + sealed::Float {}
 impl<T: sealed::Float> Float for T {}
 
+// In a module of its own, so that the trait is not implemented elsewhere.
 mod sealed {
-    use super::Read;
-    use serde::Serializer;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serializer};
+
+    /// What is not `null`.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(untagged)]
+    #[schemars(inline)]
+    pub enum Read {
+        /// A finite one.
+        Number(f64),
+        /// One that is not.
+        Word(Word),
+    }
+
+    /// Its word.
+    #[derive(Deserialize, JsonSchema)]
+    #[schemars(inline)]
+    pub enum Word {
+        /// Infinity.
+        #[serde(rename = "inf")]
+        Infinity,
+        /// Minus infinity.
+        #[serde(rename = "-inf")]
+        NegativeInfinity,
+        /// NaN.
+        #[serde(rename = "nan")]
+        Nan,
+    }
+
+    impl Read {
+        pub fn value(self) -> f64 {
+            match self {
+                Self::Number(x) => x,
+                Self::Word(Word::Infinity) => f64::INFINITY,
+                Self::Word(Word::NegativeInfinity) => f64::NEG_INFINITY,
+                Self::Word(Word::Nan) => f64::NAN,
+            }
+        }
+    }
 
     pub trait Float: Sized {
         fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error>;
-        #[allow(private_interfaces)]
         fn read(from: Option<Read>) -> Option<Self>;
     }
 }
@@ -135,7 +140,6 @@ fn infinite(x: f64) -> Option<&'static str> {
         .then_some(if x > 0.0 { "inf" } else { "-inf" })
 }
 
-#[allow(private_interfaces)]
 impl sealed::Float for f32 {
     fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match infinite(f64::from(*self)) {
@@ -154,7 +158,6 @@ impl sealed::Float for f32 {
     }
 }
 
-#[allow(private_interfaces)]
 impl sealed::Float for f64 {
     fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match infinite(*self) {
@@ -169,7 +172,6 @@ impl sealed::Float for f64 {
     }
 }
 
-#[allow(private_interfaces)]
 impl sealed::Float for Option<f64> {
     fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {

@@ -236,7 +236,7 @@ pub struct AttentionWeightTrace {
     /// Share of the softmax that a learned sink takes (gpt-oss); 0 elsewhere. The top weights, the tail and this sum to 1.
     #[serde(with = "Exact")]
     pub sink_logit_mass: f32,
-    /// Entropy of the weights, nats.
+    /// Entropy of the weights among themselves (as shares of their own sum, without a learned sink), nats.
     #[serde(with = "Exact")]
     pub entropy: f32,
     /// Positions it sees: those of its window that the cache still holds.

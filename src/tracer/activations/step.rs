@@ -68,6 +68,9 @@ pub(super) fn breaches<'a>(
     let mut causes = Causes::default();
     let mut at = |layer: Option<usize>, site, reading| {
         let mut here = at_place(readings, layer, site, reading);
+        if here.iter().all(Option::is_none) {
+            return;
+        }
         // Few, and an unstable sort of a slice allocates nothing.
         here.sort_unstable_by_key(|b| b.as_ref().map_or((u32::MAX, None), order));
         for breach in here.iter().flatten() {

@@ -22,6 +22,10 @@ fn softmax(scores: &[f32], first: u32, sink: Option<f32>, top_k: usize, threshol
     order.truncate(top_k);
     order.retain(|i| weights[*i] as f32 >= threshold);
     let top: f64 = order.iter().map(|i| weights[*i]).sum();
+    // Of shares among themselves, as engines record it.
+    let own: f64 = weights.iter().sum();
+    let shares = weights.iter().map(|w| w / own).filter(|w| *w > 0.0);
+    let entropy = -shares.map(|w| w * w.ln()).sum::<f64>();
     let newest = weights.len().saturating_sub(RECENT as usize);
     Softmax {
         positions: order.iter().map(|i| first + *i as u32).collect(),
@@ -31,10 +35,7 @@ fn softmax(scores: &[f32], first: u32, sink: Option<f32>, top_k: usize, threshol
             seen: weights.len() as u32,
             tail_mass: (weights.iter().sum::<f64>() - top).max(0.0) as f32,
             sink_logit_mass: sink.map_or(0.0, |s| e(s) / sum) as f32,
-            entropy: -weights
-                .iter()
-                .map(|w| if *w > 0.0 { w * w.ln() } else { 0.0 })
-                .sum::<f64>() as f32,
+            entropy: entropy as f32,
             first_weight: if first == 0 {
                 weights[0] as f32
             } else {
@@ -206,6 +207,15 @@ fn a_learned_sink_rests_and_leaves_uniform_heads_uniform() {
     let t = softmax(&[0.0; 64], 0, Some(64f32.ln() - 0.2), 10, 0.01).trace(0, 0);
     assert!(t.sink_logit_mass > 0.4 && t.sink_logit_mass < 0.5);
     assert_eq!(pattern(&t, RECENT), HeadPattern::Uniform);
+    // A sink beside weights that differ makes nothing uniform.
+    let peaked: Vec<f32> = (0..64).map(|i| (i % 8) as f32 * 0.4).collect();
+    let t = softmax(&peaked, 0, Some(5.0), 10, 0.01).trace(0, 0);
+    assert!(
+        t.sink_logit_mass > 0.2 && t.sink_logit_mass < 0.5,
+        "{}",
+        t.sink_logit_mass
+    );
+    assert_eq!(pattern(&t, RECENT), HeadPattern::Mixed);
     // At any length: it is no position.
     let t = softmax(&[0.0], 0, Some(3.0), 10, 0.01).trace(0, 0);
     assert_eq!(pattern(&t, RECENT), HeadPattern::Sink);

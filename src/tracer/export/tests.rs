@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Any float, with what is not finite often enough; NaN in its one form.
 fn single() -> impl Strategy<Value = f32> {
     prop_oneof![
-        8 => any::<u32>().prop_map(|b| f32::from_bits(b)).prop_map(|x| if x.is_nan() { f32::NAN } else { x }),
+        8 => any::<u32>().prop_map(f32::from_bits).prop_map(|x| if x.is_nan() { f32::NAN } else { x }),
         1 => Just(f32::NAN),
         1 => Just(f32::INFINITY),
         1 => Just(f32::NEG_INFINITY),
