@@ -220,7 +220,7 @@ fn f271_a_saved_trace_is_put_back_and_goes_on() {
     // What cannot be put back says why, and leaves nothing behind.
     let bytes = std::fs::read(&path).expect("a file");
     let changed = folder.path().join("b.trac");
-    let mut refused = |bytes: &[u8], loaded: &Loaded| {
+    let refused = |bytes: &[u8], loaded: &Loaded| {
         std::fs::write(&changed, bytes).expect("written");
         let config = Config {
             n_ctx: 64,

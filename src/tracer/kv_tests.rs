@@ -77,11 +77,14 @@ fn what_is_wrong_is_said_with_its_figures() {
     });
     assert_eq!(notes(&tracer), "");
     cache.step(&mut tracer, 1, None);
-    insta::assert_snapshot!(notes(&tracer), @"");
+    insta::assert_snapshot!(notes(&tracer), @"Exhaustion: the window is full: 8 of 8 positions; every token evicts the oldest; a larger context (--ctx) holds more");
     (0..30).for_each(|_| {
         cache.step(&mut tracer, 1, None);
     });
-    insta::assert_snapshot!(notes(&tracer), @"");
+    insta::assert_snapshot!(notes(&tracer), @r#"
+    Thrashing: 30 of the newest 32 steps evicted positions, and attention found 41 % of those it would look up; a larger context (--ctx) holds more of them
+    Exhaustion: the window is full: 8 of 8 positions; every token evicts the oldest; a larger context (--ctx) holds more
+    "#);
     let view = tracer.view();
     assert_eq!(view.session.total_evictions, 30);
     assert_eq!(view.session.window_exhaustions, 31);
@@ -104,7 +107,10 @@ fn what_is_wrong_is_said_with_its_figures() {
     small.allocated = 700;
     let mut tracer = KvTracer::with(small, 0);
     Cache::new(small).step(&mut tracer, 8, None);
-    insta::assert_snapshot!(notes(&tracer), @"");
+    insta::assert_snapshot!(notes(&tracer), @r#"
+    Leak: the cache holds 800 bytes and 700 are allocated: this is a defect of cbtop, please report it
+    Exhaustion: the window is full: 8 of 8 positions; the next token is refused; a larger context (--ctx) takes more, --overflow ring goes on without the oldest
+    "#);
 }
 
 #[test]

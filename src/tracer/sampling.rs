@@ -176,8 +176,8 @@ impl Shaped {
 /// Entropy of probabilities, nats.
 fn entropy(probs: impl Iterator<Item = f64>) -> f64 {
     let terms = probs.filter(|p| *p > 0.0).map(|p| -p * p.ln());
-    // A single certain one gives minus zero.
-    terms.sum::<f64>().max(0.0)
+    // A single certain one gives minus zero, and so do none.
+    terms.sum::<f64>() + 0.0
 }
 
 #[cfg(test)]

@@ -40,10 +40,46 @@ fn summary(config: &SamplerConfig, probs: &[f32]) -> String {
 #[test]
 fn each_cut_says_what_it_took() {
     let probs = [0.05, 0.5, 0.01, 0.3, 0.14];
-    insta::assert_snapshot!(summary(&config(0.5, 4, 0.95, 0.2), &probs), @"");
-    insta::assert_snapshot!(summary(&config(1.0, 0, 1.0, 0.0), &probs), @"");
-    insta::assert_snapshot!(summary(&SamplerConfig::GREEDY, &probs), @"");
-    insta::assert_snapshot!(summary(&config(1.0, 2, 0.5, 0.1), &[f32::NAN, 0.0]), @"");
+    insta::assert_snapshot!(summary(&config(0.5, 4, 0.95, 0.2), &probs), @r#"
+    temp 0.5, top-k 4, top-p 0.95, min-p 0.2, seed 3: 1.1789 0.7580
+    top-k 4: 4 left, 1 cut, mass 0.0100, first Some(2)
+    top-p 0.95: 4 left, 0 cut, mass 0.0000, first None
+    min-p 0.2: 3 left, 1 cut, mass 0.0505, first Some(0)
+    temperature 0.5: 3 left, 0 cut, mass 0.0000, first None
+    1 0.5000 0.6952 None
+    3 0.3000 0.2503 None
+    4 0.1400 0.0545 None
+    0 0.0500 0.0000 Some("min-p")
+    2 0.0100 0.0000 Some("top-k")
+    "#);
+    insta::assert_snapshot!(summary(&config(1.0, 0, 1.0, 0.0), &probs), @r#"
+    temp 1, seed 3: 1.1789 1.1789
+    top-k off: 5 left, 0 cut, mass 0.0000, first None
+    top-p off: 5 left, 0 cut, mass 0.0000, first None
+    min-p off: 5 left, 0 cut, mass 0.0000, first None
+    temperature 1: 5 left, 0 cut, mass 0.0000, first None
+    1 0.5000 0.5000 None
+    3 0.3000 0.3000 None
+    4 0.1400 0.1400 None
+    0 0.0500 0.0500 None
+    2 0.0100 0.0100 None
+    "#);
+    insta::assert_snapshot!(summary(&SamplerConfig::GREEDY, &probs), @r#"
+    greedy: 1.1789 0.0000
+    temperature 0: 1 left, 4 cut, mass 0.5000, first Some(3)
+    1 0.5000 1.0000 None
+    3 0.3000 0.0000 Some("temperature")
+    4 0.1400 0.0000 Some("temperature")
+    0 0.0500 0.0000 Some("temperature")
+    2 0.0100 0.0000 Some("temperature")
+    "#);
+    insta::assert_snapshot!(summary(&config(1.0, 2, 0.5, 0.1), &[f32::NAN, 0.0]), @r#"
+    temp 1, top-k 2, top-p 0.5, min-p 0.1, seed 3: 0.0000 0.0000
+    top-k 2: 0 left, 0 cut, mass 0.0000, first None
+    top-p 0.5: 0 left, 0 cut, mass 0.0000, first None
+    min-p 0.1: 0 left, 0 cut, mass 0.0000, first None
+    temperature 1: 0 left, 0 cut, mass 0.0000, first None
+    "#);
 }
 
 proptest! {
