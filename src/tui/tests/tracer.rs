@@ -99,7 +99,7 @@ fn a_view_whose_tracer_is_off_says_what_it_shows_costs_and_wants() {
         for said in [
             "shows ",
             "x switches it on",
-            "Costs ",
+            "cost: ",
             &format!("[{} off]", view.name()),
         ] {
             assert!(drawn.contains(said), "{said}\n{drawn}");
@@ -230,7 +230,7 @@ fn the_session_follows_the_head_under_the_cursor() {
 #[test]
 fn tokens_and_layers_of_logits_are_walked() {
     let mut a = pane(full(), TracerKind::Logits, 120, 40, true);
-    assert!(screen(&a).contains("position 47: \" Paris\" (rank 1, P 0.612)"));
+    assert!(screen(&a).contains("\" Paris\" (rank 1, P 0.612) raised most by layer 20"));
     press(&mut a, "h");
     assert_eq!(a.views.model.position, Some(46));
     assert!(screen(&a).contains("never first"));
@@ -302,9 +302,17 @@ fn tabs_and_cells_of_the_tracers_can_be_clicked() {
 
 #[test]
 fn a_recording_keeps_its_views_and_refuses_to_switch() {
-    use crate::session::snapshot::Playback;
+    use crate::session::snapshot::{Playback, Speed};
+    use std::time::Duration;
     let mut s = traced(full());
-    s.playback = Some(Playback::default());
+    s.playback = Some(Playback {
+        frame: 1,
+        frames: 2,
+        at: Duration::from_secs(1),
+        total: Duration::from_secs(2),
+        playing: false,
+        speed: Speed::default(),
+    });
     let mut a = Options::default().app(Arc::new(s), Rect::new(0, 0, 120, 40));
     press(&mut a, "M}");
     assert_eq!(a.views.model.view, TracerKind::Attention);

@@ -1,6 +1,6 @@
 //! Activations: layers down, statistics across, what broke a rule lit and marked.
 
-use super::parts::{self, MARK, clean, ends, facts, figure, log_place};
+use super::parts::{self, MARK, ends, facts, figure, log_place};
 use crate::model::brick::Category;
 use crate::tracer::figures::{
     ActivationAnomaly, ActivationSite, ActivationView, AnomalyKind, LayerActivationTrace,
@@ -100,12 +100,13 @@ const STATS: [Stat; 10] = {
     ]
 };
 
-/// Elements of a layer that are not finite.
+/// The most elements that are not finite in one of a layer's tensors: what is broken in one is in those behind it too.
 fn broken(l: &LayerActivationTrace) -> u64 {
     tensors(l)
         .iter()
         .map(|(_, t)| t.nan_count.saturating_add(t.inf_count))
-        .fold(0, u64::saturating_add)
+        .max()
+        .unwrap_or(0)
 }
 
 /// The five tensors of a layer, in the order they come.
@@ -200,7 +201,7 @@ pub(super) fn render(app: &App, view: &ActivationView, body: Rect, buf: &mut Buf
     } else {
         theme.bad
     };
-    let said = parts::line(app, &sentence(view), style, body.width.into());
+    let said = parts::sentence(app, sentence(view), style, body.width.into());
     chrome::put(&said, plan.sentence, buf);
     strip(app, view, plan.strip, buf);
     detail(app, view, plan.detail, buf);
@@ -208,32 +209,36 @@ pub(super) fn render(app: &App, view: &ActivationView, body: Rect, buf: &mut Buf
 }
 
 /// What the step amounts to.
-fn sentence(view: &ActivationView) -> String {
+fn sentence(view: &ActivationView) -> Vec<(u8, String)> {
     let mut parts = Vec::new();
-    if let Some(first) = view.anomalies.first() {
-        parts.push(format!("first broken: {}", first.text));
+    match view.anomalies.first() {
+        Some(first) => parts.push((0, format!("first broken: {}", first.text))),
+        None => {
+            let plural = if view.steps == 1 { "" } else { "s" };
+            parts.push((0, format!("no anomaly in {} step{plural}", view.steps)));
+        }
     }
     if let Some(l) = largest(view) {
-        parts.push(format!(
-            "largest output: layer {}, max |x| {}",
-            l.layer_idx,
-            figure(l.output_stats.max_abs().into())
+        let size = figure(l.output_stats.max_abs().into());
+        parts.push((
+            1,
+            format!("largest output: layer {}, max|x| {size}", l.layer_idx),
         ));
-    }
-    if view.anomalies.is_empty() {
-        let plural = if view.steps == 1 { "" } else { "s" };
-        parts.push(format!("no anomaly in {} step{plural}", view.steps));
     }
     if let [first, .., last] = view.latest.layers.as_slice() {
-        parts.push(format!(
-            "std {} after layer {}, {} after layer {}",
-            figure(first.output_stats.std.into()),
-            first.layer_idx,
-            figure(last.output_stats.std.into()),
-            last.layer_idx
+        let std = |l: &LayerActivationTrace| figure(l.output_stats.std.into());
+        parts.push((
+            2,
+            format!(
+                "std {} after layer {}, {} after layer {}",
+                std(first),
+                first.layer_idx,
+                std(last),
+                last.layer_idx
+            ),
         ));
     }
-    parts.join("; ")
+    parts
 }
 
 fn columns() -> Vec<Column> {
@@ -305,11 +310,15 @@ fn row(
         let (glyph, style) = theme.heat(log_place(v.abs(), *scale));
         let (glyph, style) = match stat.title {
             _ if lit => (MARK, theme.bad),
-            "NaN/Inf" => ("", theme.dim),
+            "NaN/Inf" => (" ", theme.dim),
             "ratio" => theme.heat(v),
             _ => (glyph, style),
         };
-        let width = if stat.title == "ratio" { 5 } else { 7 };
+        let width = if matches!(stat.title, "ratio" | "NaN/Inf") {
+            5
+        } else {
+            7
+        };
         let text = match stat.title {
             "NaN/Inf" if v == 0.0 => "0".into(),
             "NaN/Inf" => crate::tui::format::count(v as u64),
@@ -395,10 +404,16 @@ fn list(app: &App, view: &ActivationView, area: Rect, buf: &mut Buffer) {
         };
         all.push(Line::styled(title, theme.dim));
     }
-    all.extend(view.anomalies.iter().map(|a| {
-        let text = clean(app, &a.text, width.saturating_sub(4));
-        Line::styled(format!("{MARK}{} {text}", letter(a.kind)), theme.bad)
-    }));
+    let most = if area.height >= 12 { 3 } else { 1 };
+    for a in &view.anomalies {
+        let text = format!("{MARK}{} {}", letter(a.kind), a.text);
+        let lines = if most > 1 {
+            parts::wrapped(app, &text, theme.bad, width)
+        } else {
+            vec![parts::line(app, &text, theme.bad, width)]
+        };
+        all.extend(lines.into_iter().take(most));
+    }
     let rows = usize::from(area.height);
     let fits = all.len() + usize::from(view.more_anomalies > 0) <= rows;
     let kept = if fits {
@@ -417,21 +432,20 @@ fn list(app: &App, view: &ActivationView, area: Rect, buf: &mut Buffer) {
 }
 
 /// What columns, heights and letters mean.
-pub(super) fn legend(app: &App, columns: usize) -> Line<'static> {
+pub(super) fn legend(app: &App, view: &ActivationView, columns: usize) -> Line<'static> {
+    let broken = !view.anomalies.is_empty();
+    let theme = &app.theme;
     let kinds = "N NaN, I infinity, E explosion, V vanishing, R residual dominance";
-    parts::legend(
-        app,
-        vec![
-            (
-                1,
-                parts::dim(app, "of the output; attn, ffn: what they add"),
-            ),
-            (2, vec![Span::styled(kinds, app.theme.dim)]),
-            (3, parts::ramp(app, "least ", " most, log")),
-            (4, parts::dim(app, "ratio: |in| of |in|+|attn|+|ffn|")),
-        ],
-        columns,
-    )
+    let kinds = vec![Span::styled(kinds, theme.dim)];
+    let what = parts::dim(app, "of the output; attn, ffn: what they add");
+    let ramp = parts::ramp(app, "log ", "");
+    let ratio = parts::dim(app, "ratio: |in| of |in|+|attn|+|ffn|");
+    let parts = if broken {
+        vec![(1, kinds), (2, what), (0, ramp), (3, ratio)]
+    } else {
+        vec![(1, what), (0, ramp), (2, ratio), (3, kinds)]
+    };
+    parts::legend(app, parts, columns)
 }
 
 /// Moves to the layer `by` rows further down.

@@ -2,7 +2,7 @@
 
 use super::parts::{self, share};
 use super::{by_key, heads};
-use crate::tracer::figures::{AttentionView, AttentionWeightTrace, HeadPattern};
+use crate::tracer::figures::{AttentionNote, AttentionView, AttentionWeightTrace, HeadPattern};
 use crate::tui::layout::top;
 use crate::tui::panels::{chrome, trace};
 use crate::tui::state::App;
@@ -17,6 +17,18 @@ use ratatui::text::{Line, Span};
 const HEAD: u16 = 6;
 /// From this size on the head under the cursor stands beside the map.
 const BESIDE: (u16, u16) = (110, 16);
+
+/// In the order of the legend.
+const PATTERNS: [HeadPattern; 5] = [
+    HeadPattern::Sink,
+    HeadPattern::Recent,
+    HeadPattern::Focused,
+    HeadPattern::Uniform,
+    HeadPattern::Mixed,
+];
+
+/// With so many rows to spare the head under the cursor stands below the map over its queries.
+const BELOW: u16 = 8;
 
 /// What a head does with a query. The thresholds are those of [`HeadPattern`].
 pub(super) fn pattern_of(t: &AttentionWeightTrace) -> HeadPattern {
@@ -104,12 +116,16 @@ pub(super) struct Plan {
     sentence: Rect,
     notes: Rect,
     pub map: Rect,
+    /// The head under the cursor over its queries, below the map of all.
+    pub below: Rect,
     pub detail: Rect,
 }
 
-pub(super) fn plan(view: &AttentionView, body: Rect) -> Plan {
+pub(super) fn plan(app: &App, view: &AttentionView, body: Rect) -> Plan {
     let (sentence, rest) = top(body, 1);
-    let wanted = view.notes.len().min(4) as u16;
+    let wanted = notes(app, view, body.width.into(), body.height)
+        .len()
+        .min(8) as u16;
     let (notes, rest) = top(rest, wanted.min(rest.height / 5));
     let (map, detail) = if rest.width >= BESIDE.0 && rest.height >= BESIDE.1 {
         let side = (rest.width * 2 / 5).clamp(44, 72);
@@ -123,10 +139,18 @@ pub(super) fn plan(view: &AttentionView, body: Rect) -> Plan {
         };
         top(rest, rest.height - rows)
     };
+    let heads = u16::try_from(view.n_heads).unwrap_or(u16::MAX);
+    let used = heads.saturating_add(2);
+    let (map, below) = if !app.views.model.by_key && map.height >= used.saturating_add(BELOW) {
+        top(map, used)
+    } else {
+        top(map, map.height)
+    };
     Plan {
         sentence,
         notes,
         map,
+        below,
         detail,
     }
 }
@@ -167,35 +191,21 @@ fn grid(app: &App, view: &AttentionView, area: Rect) -> Grid {
 /// Draws the view.
 pub(super) fn render(app: &App, view: &AttentionView, body: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
-    let plan = plan(view, body);
+    let plan = plan(app, view, body);
     let width = body.width.into();
     let said = if app.views.model.by_key {
-        by_key::sentence(app, view)
+        vec![(0, by_key::sentence(app, view))]
     } else {
-        sentence(view)
+        sentence(app, view)
     };
-    chrome::put(
-        &parts::line(app, &said, theme.strong, width),
-        plan.sentence,
-        buf,
-    );
-    let notes: Vec<_> = view
-        .notes
-        .iter()
-        .map(|n| {
-            parts::line(
-                app,
-                &format!("{} {}", parts::MARK, n.text),
-                theme.warn,
-                width,
-            )
-        })
-        .collect();
-    parts::put_all(&notes, plan.notes, buf);
+    let said = parts::sentence(app, said, theme.strong, width);
+    chrome::put(&said, plan.sentence, buf);
+    parts::put_all(&notes(app, view, width, body.height), plan.notes, buf);
     if app.views.model.by_key {
         by_key::render(app, view, &plan, buf);
     } else {
         map(app, view, plan.map, buf);
+        by_key::below(app, view, plan.below, buf);
         heads::render(
             app,
             view,
@@ -206,27 +216,40 @@ pub(super) fn render(app: &App, view: &AttentionView, body: Rect, buf: &mut Buff
     }
 }
 
-/// How many heads do what.
-fn sentence(view: &AttentionView) -> String {
+/// The findings in words, in full where there are rows for it.
+fn notes(app: &App, view: &AttentionView, width: usize, rows: u16) -> Vec<Line<'static>> {
+    let style = app.theme.warn;
+    let text = |n: &AttentionNote| format!("{} {}", parts::MARK, n.text);
+    let each = |n| match rows {
+        0..16 => vec![parts::line(app, &text(n), style, width)],
+        _ => parts::wrapped(app, &text(n), style, width),
+    };
+    view.notes.iter().flat_map(each).collect()
+}
+
+/// How many heads do what, the most frequent first.
+fn sentence(app: &App, view: &AttentionView) -> Vec<(u8, String)> {
     if view.heads.is_empty() {
-        return "no head was traced yet".into();
+        return vec![(0, "no head was traced yet".into())];
     }
     let of = |p| view.heads.iter().filter(|t| pattern_of(t) == p).count();
-    let all = view.heads.len();
-    let shares: Vec<String> = [
-        (HeadPattern::Sink, "rest on the first position"),
-        (HeadPattern::Recent, "look at the newest"),
-        (HeadPattern::Focused, "at one other"),
-        (HeadPattern::Uniform, "at all alike"),
-    ]
-    .into_iter()
-    .map(|(p, what)| format!("{} {what}", of(p)))
-    .collect();
-    format!(
-        "of {all} heads at position {}: {}",
-        view.query_pos,
-        shares.join(", ")
-    )
+    let mut counts: Vec<(usize, HeadPattern)> = PATTERNS.map(|p| (of(p), p)).into();
+    counts.sort_by(|a, b| b.0.cmp(&a.0));
+    let does = |p| match p {
+        HeadPattern::Sink => "rest on the first position",
+        HeadPattern::Recent => "look at the newest",
+        HeadPattern::Uniform => "weigh all alike",
+        HeadPattern::Focused => "look at one other",
+        HeadPattern::Mixed => "are mixed",
+    };
+    let mut first = format!("of {} heads ", view.heads.len());
+    let mut all = Vec::new();
+    for ((n, p), rank) in counts.into_iter().filter(|c| c.0 > 0).zip(0u8..) {
+        let (letter, _) = named(app, p);
+        all.push((rank, format!("{first}{n} {} {letter}", does(p))));
+        first.clear();
+    }
+    all
 }
 
 fn map(app: &App, view: &AttentionView, area: Rect, buf: &mut Buffer) {
@@ -330,31 +353,28 @@ pub(super) fn legend(
     if app.views.model.by_key {
         return by_key::legend(app, view, inner, columns);
     }
-    let letters = [
-        HeadPattern::Sink,
-        HeadPattern::Recent,
-        HeadPattern::Focused,
-        HeadPattern::Uniform,
-        HeadPattern::Mixed,
-    ];
-    let mut spans = Vec::new();
-    for p in letters {
+    let dim = app.theme.dim;
+    let letters = PATTERNS.into_iter().zip(0u8..).map(|(p, rank)| {
         let (letter, name) = named(app, p);
-        if !spans.is_empty() {
-            spans.push(Span::styled(", ", app.theme.dim));
-        }
-        spans.push(Span::styled(letter, hue(app, p)));
-        spans.push(Span::styled(format!(" {name}"), app.theme.dim));
-    }
-    let mut all = vec![(0, spans)];
+        let spans = vec![
+            Span::styled(letter, hue(app, p)),
+            Span::styled(format!(" {name}"), dim),
+        ];
+        (rank, spans)
+    });
+    let mut all: Vec<_> = letters.collect();
     let (_, body) = super::areas(inner);
-    if grid(app, view, plan(view, body).map).filled > 1 {
+    let plan = plan(app, view, body);
+    if grid(app, view, plan.map).filled > 1 {
         let theme = &app.theme;
         let (low, high) = (theme.heat(0.0).0, theme.heat(1.0).0);
         let text = format!("entropy {low} 0, {high} of equal weights");
-        all.push((1, parts::dim(app, &text)));
+        all.push((5, parts::dim(app, &text)));
     }
-    all.push((2, parts::dim(app, "blank: not traced")));
+    if !plan.below.is_empty() {
+        all.push((6, parts::ramp(app, "below: weight 0 ", " 1, root scale")));
+    }
+    all.push((7, parts::dim(app, "blank: not traced")));
     parts::legend(app, all, columns)
 }
 
@@ -370,7 +390,7 @@ pub(super) fn moved_head(app: &App, view: &AttentionView, down: i64, right: i64)
 
 /// The head under a click.
 pub(super) fn hit(app: &App, view: &AttentionView, body: Rect, at: Position) -> Option<(u32, u32)> {
-    let grid = grid(app, view, plan(view, body).map);
+    let grid = grid(app, view, plan(app, view, body).map);
     if !grid.cells.contains(at) {
         return None;
     }

@@ -5,6 +5,7 @@ use super::heads;
 use super::parts;
 use crate::tracer::figures::{AttentionView, AttentionWeightTrace};
 use crate::tui::format::number;
+use crate::tui::keymap::Action;
 use crate::tui::panels::{chrome, trace};
 use crate::tui::state::App;
 use crate::tui::text::width;
@@ -117,6 +118,23 @@ pub(super) fn render(app: &App, view: &AttentionView, plan: &Plan, buf: &mut Buf
     heads::render(app, view, all.get(at), plan.detail, buf);
 }
 
+/// The head under the cursor below the map of all heads.
+pub(super) fn below(app: &App, view: &AttentionView, area: Rect, buf: &mut Buffer) {
+    if area.height < 3 {
+        return;
+    }
+    let (layer, head) = cursor(app, view);
+    let key = app.keymap.label(Action::TraceMap).unwrap_or_default();
+    let text = if queries(app, view).is_empty() {
+        sentence(app, view)
+    } else {
+        format!("layer {layer}, head {head} over its queries ({key}: to walk over them)")
+    };
+    let title = parts::line(app, &text, app.theme.dim, area.width.into());
+    chrome::put(&title, area, buf);
+    map(app, view, crate::tui::layout::top(area, 1).1, buf);
+}
+
 fn map(app: &App, view: &AttentionView, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
     let g = &theme.glyphs;
@@ -223,14 +241,14 @@ pub(super) fn legend(
     columns: usize,
 ) -> Line<'static> {
     let (_, body) = super::areas(inner);
-    let grid = grid(app, view, super::attention::plan(view, body).map);
+    let grid = grid(app, view, super::attention::plan(app, view, body).map);
     let mut all = vec![
-        (0, parts::ramp(app, "weight 0 ", " 1, by its square root")),
-        (1, parts::dim(app, "blank: not recorded")),
+        (0, parts::ramp(app, "weight 0 ", " 1, root scale")),
+        (2, parts::dim(app, "blank: not recorded")),
     ];
     if grid.keys > 1 {
         let text = format!("{} keys a column, the largest shown", grid.keys);
-        all.push((0, parts::dim(app, &text)));
+        all.push((1, parts::dim(app, &text)));
     }
     parts::legend(app, all, columns)
 }
@@ -244,7 +262,7 @@ pub(super) fn moved_cell(
     right: i64,
 ) -> Option<(u32, u32)> {
     let all = queries(app, view);
-    let grid = grid(app, view, super::attention::plan(view, body).map);
+    let grid = grid(app, view, super::attention::plan(app, view, body).map);
     let (at, key) = chosen(app, view);
     let query = all.get(moved(at, down, all.len()))?;
     let last = all.iter().map(|q| q.query_pos).max()?;
@@ -259,7 +277,7 @@ pub(super) fn moved_cell(
 /// The cell under a click.
 pub(super) fn hit(app: &App, view: &AttentionView, body: Rect, at: Position) -> Option<(u32, u32)> {
     let all = queries(app, view);
-    let grid = grid(app, view, super::attention::plan(view, body).map);
+    let grid = grid(app, view, super::attention::plan(app, view, body).map);
     if !grid.cells.contains(at) {
         return None;
     }

@@ -16,7 +16,7 @@ use ratatui::text::{Line, Span};
 /// From this size on the smaller caches stand beside the figures.
 const BESIDE: (u16, u16) = (110, 12);
 /// Columns of a fact: label, value, gap.
-const FACT: (usize, usize, usize) = (13, 14, 3);
+const FACT: (usize, usize, usize) = (13, 10, 3);
 
 /// The glyphs of kept, live and free slots.
 fn slots(app: &App) -> [(&'static str, Style); 3] {
@@ -64,9 +64,9 @@ fn content(app: &App, view: &KvView, body: Rect) -> Content {
         };
     };
     let width = usize::from(body.width);
-    let mut main = vec![parts::line(
+    let mut main = vec![parts::sentence(
         app,
-        &sentence(view, last),
+        sentence(view, last),
         app.theme.strong,
         width,
     )];
@@ -80,7 +80,6 @@ fn content(app: &App, view: &KvView, body: Rect) -> Content {
     let above = main.len();
     let room = if is_beside { width - 62 } else { width };
     main.extend(figures(app, view, last, room));
-    main.extend(history(app, view, room));
     let (side, side_area) = if is_beside {
         let (_, below) = top(body, above.min(body.height.into()) as u16);
         (what_if, parts::beside(below, body.width - 62).1)
@@ -88,6 +87,8 @@ fn content(app: &App, view: &KvView, body: Rect) -> Content {
         main.extend(what_if);
         (Vec::new(), none)
     };
+    let spare = usize::from(body.height).saturating_sub(main.len());
+    main.extend(history(app, view, room, spare));
     Content {
         main,
         side,
@@ -96,26 +97,28 @@ fn content(app: &App, view: &KvView, body: Rect) -> Content {
 }
 
 /// How full the cache is and what that cost.
-fn sentence(view: &KvView, last: &KvCacheStateTrace) -> String {
+fn sentence(view: &KvView, last: &KvCacheStateTrace) -> Vec<(u8, String)> {
     let share = f64::from(last.valid_positions) / f64::from(last.max_positions.max(1));
     let full = last.valid_positions >= last.max_positions;
     let then = match (view.session.total_evictions, full, view.overflow.as_str()) {
         (0, true, _) => "full".into(),
         (0, false, "ring") => "nothing was evicted yet".into(),
-        (0, false, _) => "nothing is evicted: generation stops when it is full".into(),
-        (n, ..) => format!(
-            "{} evicted, the oldest held is position {}",
-            count(n),
-            last.oldest_position
-        ),
+        (0, false, _) => "generation stops when it is full".into(),
+        (n, ..) => format!("{} evicted", count(n)),
     };
-    format!(
-        "{} of {} positions held ({}), {}; {then}",
-        last.valid_positions,
-        last.max_positions,
-        percent(share),
-        bytes(last.cache_size_bytes)
-    )
+    vec![
+        (
+            0,
+            format!(
+                "{} of {} positions held ({})",
+                last.valid_positions,
+                last.max_positions,
+                percent(share)
+            ),
+        ),
+        (1, then),
+        (2, format!("oldest held: {}", last.oldest_position)),
+    ]
 }
 
 /// The slots to scale.
@@ -144,20 +147,13 @@ fn figures(app: &App, view: &KvView, last: &KvCacheStateTrace, width: usize) -> 
     let theme = &app.theme;
     let s = &view.session;
     let rate = |v: Option<f32>| v.map_or("-".into(), |v| percent(v.into()));
-    let overflow = match view.overflow.as_str() {
-        "ring" => format!("ring, keep {}", view.keep),
-        other => other.into(),
-    };
     let all = [
         ("held", bytes(last.cache_size_bytes)),
-        ("allocated", bytes(view.allocated_bytes)),
         ("peak", bytes(s.peak_memory_bytes)),
-        (
-            "a position",
-            format!("{} {}", bytes(view.bytes_per_position), view.kv_type),
-        ),
-        ("when full", overflow),
-        ("oldest held", last.oldest_position.to_string()),
+        ("allocated", bytes(view.allocated_bytes)),
+        ("a position", bytes(view.bytes_per_position)),
+        ("element type", view.kv_type.clone()),
+        ("when full", view.overflow.clone()),
         ("evicted", count(s.total_evictions)),
         ("in this step", last.evictions_this_step.to_string()),
         ("hit rate", rate(last.cache_hit_rate)),
@@ -185,76 +181,82 @@ fn figures(app: &App, view: &KvView, last: &KvCacheStateTrace, width: usize) -> 
     lines
 }
 
-/// The newest steps: positions held, evictions, hits.
-fn history(app: &App, view: &KvView, width: usize) -> Vec<Line<'static>> {
+/// The newest steps: positions held, evictions, hits, as high as there is room.
+fn history(app: &App, view: &KvView, width: usize, rows: usize) -> Vec<Line<'static>> {
     let steps = &view.session.steps;
-    let most = |f: fn(&KvCacheStateTrace) -> f64| steps.iter().map(f).fold(0.0, f64::max);
-    let held: fn(&KvCacheStateTrace) -> f64 = |s| s.valid_positions.into();
-    let evicted: fn(&KvCacheStateTrace) -> f64 = |s| s.evictions_this_step.into();
-    let hits: fn(&KvCacheStateTrace) -> f64 = |s| s.cache_hit_rate.map_or(f64::NAN, f64::from);
+    let most = |f: Figure| steps.iter().map(f).fold(0.0, f64::max);
+    let held: Figure = |s| s.valid_positions.into();
+    let evicted: Figure = |s| s.evictions_this_step.into();
+    let hits: Figure = |s| s.cache_hit_rate.map_or(f64::NAN, f64::from);
     let slots = steps
         .last()
         .map_or(1.0, |s| f64::from(s.max_positions.max(1)));
-    let mut all = vec![row(
-        app,
-        "held",
-        steps,
-        held,
-        slots,
-        &format!("of {slots}"),
-        width,
-    )];
-    if most(evicted) > 0.0 {
-        let end = format!("of {}", most(evicted));
-        all.push(row(
-            app,
-            "evicted",
-            steps,
-            evicted,
-            most(evicted),
-            &end,
-            width,
-        ));
+    let mut all = vec![("held", held, slots, format!("of {slots}"))];
+    let evictions = most(evicted);
+    if evictions > 0.0 {
+        all.push(("evicted", evicted, evictions, format!("of {evictions}")));
     }
     if steps.iter().any(|s| s.cache_hit_rate.is_some()) {
-        all.push(row(app, "hit rate", steps, hits, 1.0, "of 100%", width));
+        all.push(("hit rate", hits, 1.0, "of 100%".into()));
     }
-    all
-}
-
-/// A row of heights, the newest step on the right: `high` is a full one.
-fn row(
-    app: &App,
-    name: &str,
-    steps: &[KvCacheStateTrace],
-    value: fn(&KvCacheStateTrace) -> f64,
-    high: f64,
-    end: &str,
-    width: usize,
-) -> Line<'static> {
-    let theme = &app.theme;
-    let ramp = theme.glyphs.ramp;
-    let room = width.saturating_sub(FACT.0 + 1 + end.len());
+    let room = width.saturating_sub(FACT.0 + 1 + 10);
     let newest = steps
         .get(steps.len().saturating_sub(room)..)
         .unwrap_or_default();
-    let glyph = |s: &KvCacheStateTrace| {
-        let t = (value(s) / high).clamp(0.0, 1.0);
-        if t.is_nan() {
-            return " ";
+    // A row between them where they are several rows high.
+    let height = (rows / all.len()).saturating_sub(1).clamp(1, 8);
+    let mut lines = Vec::new();
+    for (name, value, high, end) in all {
+        if height > 1 {
+            lines.push(Line::default());
         }
-        let levels = ramp.len().saturating_sub(1);
+        let values: Vec<f64> = newest.iter().map(|s| value(s) / high).collect();
+        lines.extend(columns_of(app, name, &values, &end, height));
+    }
+    lines
+}
+
+/// A figure of a step.
+type Figure = fn(&KvCacheStateTrace) -> f64;
+
+/// Columns of `height` rows, the newest step on the right: 1 is a full one.
+fn columns_of(
+    app: &App,
+    name: &str,
+    values: &[f64],
+    end: &str,
+    height: usize,
+) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let ramp = theme.glyphs.ramp;
+    let levels = ramp.len().saturating_sub(1);
+    let filled = |v: &f64| {
+        if !v.is_finite() {
+            return 0;
+        }
+        let all = (v.clamp(0.0, 1.0) * (levels * height) as f64).round() as usize;
         // The lowest height stands for little, nothing for none.
-        let level = (t * levels as f64).round() as usize;
-        let level = level.max(usize::from(t > 0.0));
-        ramp.get(level).copied().unwrap_or(" ")
+        all.max(usize::from(*v > 0.0))
     };
-    let text: String = newest.iter().map(glyph).collect();
-    Line::from(vec![
-        Span::styled(chrome::left(name, FACT.0, ""), theme.dim),
-        Span::styled(text, theme.category[1]),
-        Span::styled(format!(" {end}"), theme.dim),
-    ])
+    let filled: Vec<usize> = values.iter().map(filled).collect();
+    (0..height)
+        .rev()
+        .map(|row| {
+            let glyph = |n: &usize| {
+                let level = n.saturating_sub(row * levels).min(levels);
+                ramp.get(level).copied().unwrap_or(" ")
+            };
+            let text: String = filled.iter().map(glyph).collect();
+            let is_top = row + 1 == height;
+            let label = if row == 0 { name } else { "" };
+            let end = if is_top { end } else { "" };
+            Line::from(vec![
+                Span::styled(chrome::left(label, FACT.0, ""), theme.dim),
+                Span::styled(text, theme.category[1]),
+                Span::styled(format!(" {end}"), theme.dim),
+            ])
+        })
+        .collect()
 }
 
 /// How smaller caches would have done.
@@ -306,7 +308,7 @@ fn last_top(lines: &[Line<'_>], body: Rect) -> usize {
 }
 
 /// What the bar's parts are.
-pub(super) fn legend(app: &App, view: &KvView, columns: usize) -> Line<'static> {
+pub(super) fn legend(app: &App, view: &KvView, inner: Rect, columns: usize) -> Line<'static> {
     let theme = &app.theme;
     let (mut spans, last) = (Vec::new(), view.session.steps.last());
     let Some(last) = last else {
@@ -328,12 +330,17 @@ pub(super) fn legend(app: &App, view: &KvView, columns: usize) -> Line<'static> 
         spans.push(Span::styled(glyph, style));
         spans.push(Span::styled(format!(" {name} {n}"), theme.dim));
     }
+    let (_, body) = super::areas(inner);
+    let lines = content(app, view, body).main;
+    let first = app.views.model.kv_top.min(last_top(&lines, body));
+    let position = chrome::position(app, first, body.height.into(), lines.len());
     parts::legend(
         app,
         vec![
             (0, spans),
-            (1, parts::dim(app, "LRU: evicts what was read longest ago")),
-            (2, parts::dim(app, "newest step on the right")),
+            (1, position),
+            (2, parts::dim(app, "LRU: evicts what was read longest ago")),
+            (3, parts::dim(app, "newest step on the right")),
         ],
         columns,
     )

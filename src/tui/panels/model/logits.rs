@@ -108,7 +108,13 @@ fn plan(t: &LogitEvolutionTrace, body: Rect) -> Plan {
     let said = if body.height >= 8 { 2 } else { 1 };
     let (sentence, rest) = top(body, said);
     if rest.width < 60 {
-        let (chart, table) = top(rest, (rest.height / 2).max(3));
+        // Lines in three rows say nothing.
+        let rows = if rest.height >= 12 {
+            rest.height / 2
+        } else {
+            0
+        };
+        let (chart, table) = top(rest, rows);
         let rows = t.tracked_tokens.len().min(100) as u16 + 1;
         let (table, cuts) = top(table, rows.min(table.height.div_ceil(2)));
         return Plan {
@@ -131,7 +137,7 @@ fn plan(t: &LogitEvolutionTrace, body: Rect) -> Plan {
             candidates,
         };
     }
-    let (chart, side) = parts::beside(rest, rest.width - (rest.width * 11 / 20).clamp(40, 62));
+    let (chart, side) = parts::beside(rest, rest.width - (rest.width * 11 / 20).clamp(43, 62));
     let cuts = (t.sampling.cuts.len().min(20) as u16 + 1).min(side.height / 2);
     let (table, cuts) = top(side, side.height - cuts);
     Plan {
@@ -152,8 +158,8 @@ pub(super) fn render(app: &App, view: &LogitView, body: Rect, buf: &mut Buffer) 
     let plan = plan(t, body);
     let width = body.width.into();
     let said = [
-        parts::line(app, &sentence(app, t), theme.strong, width),
-        parts::line(app, &place(app, view, at, t), theme.dim, width),
+        parts::sentence(app, sentence(app, t), theme.strong, width),
+        parts::sentence(app, place(app, view, at, t), theme.dim, width),
     ];
     parts::put_all(&said, plan.sentence, buf);
     chart(app, t, plan.chart, buf);
@@ -163,7 +169,7 @@ pub(super) fn render(app: &App, view: &LogitView, body: Rect, buf: &mut Buffer) 
 }
 
 /// How the token came to be chosen.
-fn sentence(app: &App, t: &LogitEvolutionTrace) -> String {
+fn sentence(app: &App, t: &LogitEvolutionTrace) -> Vec<(u8, String)> {
     let chosen = quoted(app, &t.selected.text, 20);
     let drawn = t.tracked_tokens.iter().find(|e| is_chosen(t, e));
     let end = drawn.map_or(String::new(), |e| {
@@ -175,24 +181,37 @@ fn sentence(app: &App, t: &LogitEvolutionTrace) -> String {
     });
     let since = match t.stable_from {
         Some(layer) => format!("first from layer {layer} on"),
-        None => "never first: something else was more probable".into(),
+        None => "never first: another was more probable".into(),
     };
-    format!(
-        "position {}: {chosen}{end} was raised most by layer {}; {since}",
-        t.position, t.decisive_layer
-    )
+    vec![
+        (
+            0,
+            format!("{chosen}{end} raised most by layer {}", t.decisive_layer),
+        ),
+        (1, since),
+    ]
 }
 
 /// Which of the tokens kept this is, and how many of the last five were among the first five at the cursor.
-fn place(app: &App, view: &LogitView, at: usize, t: &LogitEvolutionTrace) -> String {
+fn place(app: &App, view: &LogitView, at: usize, t: &LogitEvolutionTrace) -> Vec<(u8, String)> {
     let passed = passed(app, t);
-    let overlap = t.top5_overlap.get(passed).map_or(String::new(), |n| {
+    let mut all = vec![(
+        0,
         format!(
-            "; {n} of the final five are among the first five after {}",
+            "position {}, {} of {} kept",
+            t.position,
+            at + 1,
+            view.traces.len()
+        ),
+    )];
+    if let Some(n) = t.top5_overlap.get(passed) {
+        let text = format!(
+            "{n} of the final top 5 in the top 5 after {}",
             after(passed)
-        )
-    });
-    format!("token {} of {} kept{overlap}", at + 1, view.traces.len())
+        );
+        all.push((1, text));
+    }
+    all
 }
 
 fn chart(app: &App, t: &LogitEvolutionTrace, area: Rect, buf: &mut Buffer) {
@@ -203,7 +222,7 @@ fn chart(app: &App, t: &LogitEvolutionTrace, area: Rect, buf: &mut Buffer) {
         return;
     }
     let solid = if theme.glyphs.ascii { "*" } else { "solid" };
-    let title = format!("logits by layer; {solid}: the token chosen");
+    let title = format!("logits; {solid}: the chosen token");
     chrome::put(
         &parts::line(app, &title, theme.dim, area.width.into()),
         area,
@@ -312,12 +331,16 @@ fn ticks(app: &App, t: &LogitEvolutionTrace, plot: Rect, buf: &mut Buffer) {
     let decisive = (t.decisive_layer as usize).saturating_add(1);
     let stable = t.stable_from.map(|l| (l as usize).saturating_add(1));
     let name = |i: usize| i.checked_sub(1).map_or("emb".into(), |l| l.to_string());
+    let here = |at: Option<usize>, letter| if at == Some(cursor) { letter } else { "" };
+    let mark = format!(
+        "{}{}{}{}",
+        theme.glyphs.sort[1],
+        name(cursor),
+        here(Some(decisive), " D"),
+        here(stable, " S")
+    );
     // Later ones give way to those before them.
-    let mut marks = vec![(
-        cursor,
-        format!("{}{}", theme.glyphs.sort[1], name(cursor)),
-        theme.strong,
-    )];
+    let mut marks = vec![(cursor, mark, theme.strong)];
     if decisive < count {
         marks.push((decisive, "D".into(), theme.good));
     }
@@ -352,7 +375,7 @@ fn table(app: &App, t: &LogitEvolutionTrace, area: Rect, buf: &mut Buffer) {
     };
     let columns = [
         Column::text("#", 2, 0),
-        Column::text("token", 12, 0),
+        Column::text("token", 10, 0),
         Column::number(&format!("logit{here}"), 8, 1),
         Column::number(&format!("rank{here}"), 7, 1),
         Column::number("P", 5, 0),
@@ -371,7 +394,7 @@ fn table(app: &App, t: &LogitEvolutionTrace, area: Rect, buf: &mut Buffer) {
         let mark = format!("{}{}", mark(i), if is_chosen(t, e) { "*" } else { "" });
         vec![
             (mark, style),
-            (quoted(app, &e.token_str, 12), style),
+            (quoted(app, &e.token_str, 10), style),
             (
                 e.per_layer_logit
                     .get(at)
@@ -409,7 +432,7 @@ fn table(app: &App, t: &LogitEvolutionTrace, area: Rect, buf: &mut Buffer) {
 /// What marks and figures mean.
 pub(super) fn legend(app: &App, view: &LogitView, columns: usize) -> Line<'static> {
     let mut all = vec![
-        (0, parts::dim(app, "D decisive layer, S first from here on")),
+        (0, parts::dim(app, "D decisive, S first from here")),
         (2, parts::dim(app, "* chosen")),
         (3, parts::dim(app, "logits by the logit lens: descriptive")),
         (4, parts::dim(app, "drawn: probability after the cuts")),

@@ -64,11 +64,11 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let heading = heading(app, &shown);
     let columns = usize::from(area.width).saturating_sub(4);
     let legend = match &shown {
-        Shown::Activations(_) => activations::legend(app, columns),
+        Shown::Activations(v) => activations::legend(app, v, columns),
         Shown::Attention(v) => attention::legend(app, v, chrome::inner(area), columns),
         Shown::Logits(v) => logits::legend(app, v, columns),
         Shown::Quantisation(_) => quantisation::legend(app, columns),
-        Shown::Kv(v) => kv::legend(app, v, columns),
+        Shown::Kv(v) => kv::legend(app, v, chrome::inner(area), columns),
         Shown::Off(_) | Shown::Waits => Line::default(),
     };
     let inner = chrome::panel(app, Panel::Model, area, buf, heading, legend);

@@ -16,7 +16,9 @@ pub fn acts(app: &App, action: Action) -> bool {
     let place = &app.views.model;
     match action {
         Action::TracerView(_) | Action::SwitchTracer | Action::SwitchTracers => true,
-        Action::TraceMap => place.view == TracerKind::Attention,
+        Action::TraceMap => {
+            place.view == TracerKind::Attention && parts::is_on(app, TracerKind::Attention)
+        }
         Action::MeasureError => place.view == TracerKind::Quantisation,
         _ => false,
     }

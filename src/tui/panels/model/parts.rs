@@ -144,6 +144,23 @@ pub(super) fn facts(app: &App, facts: Vec<(u8, String)>, columns: usize) -> Line
     chrome::join(parts, &gap(app), columns)
 }
 
+/// As [`facts`], the first of them cut where it alone is too long, all in one style.
+pub(super) fn sentence(
+    app: &App,
+    mut all: Vec<(u8, String)>,
+    style: Style,
+    columns: usize,
+) -> Line<'static> {
+    if let Some((_, first)) = all.first_mut() {
+        *first = clean(app, first, columns);
+    }
+    let mut line = facts(app, all, columns);
+    for span in &mut line.spans {
+        span.style = style;
+    }
+    line
+}
+
 /// The glyphs of the heat ramp between what its ends stand for.
 pub(super) fn ramp(app: &App, low: &str, high: &str) -> Vec<Span<'static>> {
     let theme = &app.theme;

@@ -80,7 +80,7 @@ struct Plan {
     model: Rect,
 }
 
-fn plan(view: &QuantisationView, body: Rect) -> Plan {
+fn plan(view: &QuantisationView, bricks: usize, body: Rect) -> Plan {
     let (sentence, rest) = top(body, 1);
     if rest.width >= BESIDE.0 && rest.height >= BESIDE.1 {
         let (table, side) = parts::beside(rest, 92);
@@ -99,7 +99,9 @@ fn plan(view: &QuantisationView, body: Rect) -> Plan {
         9..14 => (2, wanted.min(2)),
         _ => (3, wanted),
     };
-    let (table, below) = top(rest, rest.height - strip - model);
+    // The rest stands right below the table, behind an empty line where there is one to spare.
+    let bricks = u16::try_from(bricks).unwrap_or(u16::MAX).saturating_add(2);
+    let (table, below) = top(rest, bricks.min(rest.height - strip - model));
     let (strip, model) = top(below, strip);
     Plan {
         sentence,
@@ -112,7 +114,7 @@ fn plan(view: &QuantisationView, body: Rect) -> Plan {
 /// Draws the view.
 pub(super) fn render(app: &App, view: &QuantisationView, body: Rect, buf: &mut Buffer) {
     let rows = by_brick(&view.live, ErrorOf::Own);
-    let plan = plan(view, body);
+    let plan = plan(view, rows.len(), body);
     let (text, style) = sentence(app, view, &rows);
     let width = body.width.into();
     chrome::put(&parts::line(app, &text, style, width), plan.sentence, buf);
@@ -395,10 +397,11 @@ fn measured(
         (0, format!("KL {kl}")),
         (1, format!("same first token {same}")),
     ];
-    let second = vec![(
-        0,
-        format!("perplexity {ppl}, of the reference {reference}, difference {delta}"),
-    )];
+    let second = vec![
+        (0, format!("perplexity {ppl}")),
+        (1, format!("of the reference {reference}")),
+        (0, format!("difference {delta}")),
+    ];
     if rows <= 2 {
         all.clear();
     }
@@ -412,7 +415,7 @@ pub(super) fn legend(app: &App, columns: usize) -> Line<'static> {
     let theme = &app.theme;
     let grades = vec![
         Span::styled("A", theme.good),
-        Span::styled(" cosine from 0.995, ", theme.dim),
+        Span::styled(" from 0.995, ", theme.dim),
         Span::styled("W", theme.warn),
         Span::styled(" from 0.99, ", theme.dim),
         Span::styled("C", theme.bad),
@@ -422,7 +425,7 @@ pub(super) fn legend(app: &App, columns: usize) -> Line<'static> {
         app,
         vec![
             (0, grades),
-            (1, parts::dim(app, "figures of the worst layer")),
+            (1, parts::dim(app, "by the cosine of the worst layer")),
             (2, parts::dim(app, "own error: same input")),
             (
                 3,
@@ -449,8 +452,8 @@ pub(super) fn move_brick(app: &mut App, by: i64) {
 
 /// The brick under a click.
 pub(super) fn hit(app: &App, view: &QuantisationView, body: Rect, at: Position) -> Option<BrickId> {
-    let area = plan(view, body).table;
     let rows = by_brick(&view.live, ErrorOf::Own);
+    let area = plan(view, rows.len(), body).table;
     let height = usize::from(area.height).saturating_sub(1);
     let first = trace::top(cursor(app, &rows), height, rows.len());
     let line = usize::from(at.y.checked_sub(area.y)?).checked_sub(1)?;

@@ -119,10 +119,10 @@ fn would_show(kind: TracerKind) -> &'static str {
 /// What it costs, in words.
 fn costs(kind: TracerKind) -> &'static str {
     match kind {
-        TracerKind::Activations => "cheap: one pass over each stream while it is in the cache",
-        TracerKind::Attention => "a little: one look through each head's weights",
-        TracerKind::Logits => "dear: after every layer the stream goes through the head",
-        TracerKind::Quantisation => "dear: one layer a token is computed again in F32",
+        TracerKind::Activations => "small: one pass over each stream while it is in the cache",
+        TracerKind::Attention => "small: one look through each head's weights",
+        TracerKind::Logits => "large: after every layer the stream goes through the head",
+        TracerKind::Quantisation => "large: one layer a token is computed again in F32",
         TracerKind::Kv => "next to nothing: a few counters a step",
     }
 }
@@ -140,7 +140,7 @@ pub(super) fn off(app: &App, kind: TracerKind, columns: usize) -> Vec<Line<'stat
         format!("this recording was made without the {} tracer", kind.name())
     } else {
         let key = app.keymap.label(Action::SwitchTracer).unwrap_or_default();
-        format!("it is off; {key} switches it on. Costs {}", costs(kind))
+        format!("it is off; {key} switches it on; cost: {}", costs(kind))
     };
     lines.extend(wrapped(app, &second, theme.accent, columns));
     lines
