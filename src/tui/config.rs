@@ -329,7 +329,7 @@ mod tests {
             sort-reverse = true
             frame-rate = 20
             [keys]
-            pause = "x"
+            pause = "y"
             zoom = ["Ctrl-w", "F5"]
             undo = []
         "#;
@@ -346,7 +346,7 @@ mod tests {
             let key = KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE);
             options.keymap.action(&key)
         };
-        assert_eq!(does('x'), Some(Action::Pause));
+        assert_eq!(does('y'), Some(Action::Pause));
         assert_eq!((does(' '), does('u')), (None, None));
         assert_eq!(options.keymap.label(Action::Zoom), Some("Ctrl-W".into()));
         assert_eq!(options.keymap.label(Action::Undo), None);

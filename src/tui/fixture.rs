@@ -2,6 +2,7 @@
 
 mod figures;
 pub(crate) mod trace;
+pub(crate) mod tracer;
 
 pub(crate) use figures::{counted, own};
 

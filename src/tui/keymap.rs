@@ -60,12 +60,20 @@ pub enum Action {
     JumpPhase,
     /// The next of the answers followed.
     NextAnswer,
-    /// The layers of the trace, or the map of activation patching.
+    /// The layers of the trace, or the map of activation patching; of the attention tracer the heads, or one of them.
     TraceMap,
     /// Trace generated tokens as they come, or no longer.
     FollowTrace,
     /// Keep the trace beside the next ones, or no longer.
     KeepTrace,
+    /// The view of the tracer before (-1) or after (1).
+    TracerView(i16),
+    /// Switch the tracer shown on or off.
+    SwitchTracer,
+    /// Switch all tracers on, or off where all are on.
+    SwitchTracers,
+    /// Measure the quantisation error of the whole model, or stop.
+    MeasureError,
     /// Change to the next theme.
     Theme,
     /// Open or close help.
@@ -148,6 +156,8 @@ pub enum Group {
     Move,
     /// The residual trace.
     Trace,
+    /// The tracers.
+    Model,
     /// Recommendations.
     Advice,
     /// The program.
@@ -156,11 +166,12 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the help window.
-    pub const ALL: [Group; 6] = [
+    pub const ALL: [Group; 7] = [
         Group::Run,
         Group::Panels,
         Group::Move,
         Group::Trace,
+        Group::Model,
         Group::Advice,
         Group::Program,
     ];
@@ -172,6 +183,7 @@ impl Group {
             Self::Panels => "Panels",
             Self::Move => "Move and sort",
             Self::Trace => "Residual trace",
+            Self::Model => "Model tracer",
             Self::Advice => "Recommendations",
             Self::Program => "Program",
         }
@@ -460,7 +472,7 @@ impl Default for Keymap {
                 &[ch('m')],
                 Some("map"),
                 G::Trace,
-                "layers, or map of activation patching",
+                "map: patching; head: query by key",
             ),
             bind(
                 A::NextAnswer,
@@ -482,6 +494,41 @@ impl Default for Keymap {
                 Some("follow"),
                 G::Trace,
                 "trace tokens as they come, or stop",
+            ),
+            bind(
+                A::TracerView(-1),
+                &[ch('['), ch('{')],
+                None,
+                G::Model,
+                "previous view",
+            ),
+            bind(
+                A::TracerView(1),
+                &[ch(']'), ch('}')],
+                Some("next view"),
+                G::Model,
+                "next view",
+            ),
+            bind(
+                A::SwitchTracer,
+                &[ch('x')],
+                Some("on/off"),
+                G::Model,
+                "tracer of this view on or off",
+            ),
+            bind(
+                A::SwitchTracers,
+                &[ch('X')],
+                Some("all"),
+                G::Model,
+                "all tracers on or off",
+            ),
+            bind(
+                A::MeasureError,
+                &[ch('E')],
+                Some("measure"),
+                G::Model,
+                "measure the whole model, or stop",
             ),
             bind(A::Theme, &[ch('T')], None, G::Program, "next colour theme"),
             bind(

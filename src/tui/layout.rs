@@ -99,6 +99,7 @@ fn wants_room(panel: Panel) -> bool {
             | Panel::Latency
             | Panel::Tree
             | Panel::Trace
+            | Panel::Model
             | Panel::Debug
     )
 }
@@ -387,7 +388,7 @@ mod tests {
     proptest! {
         #[test]
         fn areas_lie_inside_and_apart_and_show_the_focus(
-            w in 0u16..320, h in 0u16..110, focus in 0usize..13, zoomed: bool, brick_rows in 0u16..30,
+            w in 0u16..320, h in 0u16..110, focus in 0usize..14, zoomed: bool, brick_rows in 0u16..30,
         ) {
             let area = Rect::new(0, 0, w, h);
             let focus = Panel::ALL[focus];

@@ -41,6 +41,7 @@ impl Panel {
             Self::Latency => "latency",
             Self::Tree => "tree",
             Self::Trace => "trace",
+            Self::Model => "model",
             Self::Debug => "debug",
         }
     }
@@ -87,6 +88,11 @@ impl Action {
             Self::TraceMap => "trace-map",
             Self::FollowTrace => "follow-trace",
             Self::KeepTrace => "keep-trace",
+            Self::TracerView(by) if by < 0 => "previous-tracer",
+            Self::TracerView(_) => "next-tracer",
+            Self::SwitchTracer => "switch-tracer",
+            Self::SwitchTracers => "switch-tracers",
+            Self::MeasureError => "measure-error",
             Self::Theme => "theme",
             // These two are of a recording, whose keys are its own.
             Self::Scrub(_) => "scrub",

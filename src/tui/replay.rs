@@ -36,6 +36,9 @@ fn needs_session(action: Action) -> bool {
             | Action::TracePrompt
             | Action::FollowTrace
             | Action::KeepTrace
+            | Action::SwitchTracer
+            | Action::SwitchTracers
+            | Action::MeasureError
     )
 }
 
@@ -450,7 +453,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn a_recording_that_lies_does_not_break_the_view(
-            lies in prop::collection::vec((any::<prop::sample::Index>(), 0usize..60, 0usize..8), 1..6), panel in 0usize..13,
+            lies in prop::collection::vec((any::<prop::sample::Index>(), 0usize..60, 0usize..8), 1..6), panel in 0usize..14,
         ) {
             let mut json = serde_json::to_value(decode(30)).unwrap();
             let with = [

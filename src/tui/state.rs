@@ -39,13 +39,15 @@ pub enum Panel {
     Tree,
     /// How an answer forms in the residual stream.
     Trace,
+    /// What the tracers find: activations, attention, logits, quantisation error, kv cache.
+    Model,
     /// The dashboard's own event loop.
     Debug,
 }
 
 impl Panel {
     /// All panels, in the order of their keys and of Tab.
-    pub const ALL: [Panel; 13] = [
+    pub const ALL: [Panel; 14] = [
         Panel::Bricks,
         Panel::Layers,
         Panel::Text,
@@ -58,6 +60,7 @@ impl Panel {
         Panel::Latency,
         Panel::Tree,
         Panel::Trace,
+        Panel::Model,
         Panel::Debug,
     ];
 
@@ -76,6 +79,7 @@ impl Panel {
             Self::Latency => "token latency",
             Self::Tree => "execution tree",
             Self::Trace => "residual trace",
+            Self::Model => "model tracer",
             Self::Debug => "cbtop itself",
         }
     }
@@ -91,6 +95,7 @@ impl Panel {
             Self::Latency => "latency",
             Self::Tree => "tree",
             Self::Trace => "trace",
+            Self::Model => "model",
             Self::Debug => "debug",
             other => other.title(),
         }
@@ -111,6 +116,7 @@ impl Panel {
             Self::Latency => "token latency: histogram, percentiles",
             Self::Tree => "execution tree of a step",
             Self::Trace => "residual trace: how the answer forms",
+            Self::Model => "model tracer: what the model computes",
             Self::Debug => "cbtop itself: its event loop and cost",
         }
     }
@@ -130,6 +136,7 @@ impl Panel {
             Self::Latency => '0',
             Self::Tree => 't',
             Self::Trace => 'R',
+            Self::Model => 'M',
             Self::Debug => 'D',
         }
     }
@@ -174,7 +181,7 @@ pub struct App {
     pub phase: Option<Phase>,
     /// The brick under the cursor; `None` is the first row.
     pub brick_cursor: Option<BrickId>,
-    /// Where the user is in the timeline, the heat map, the execution tree and the trace.
+    /// Where the user is in the timeline, the heat map, the execution tree, the trace and the tracers' views.
     pub views: super::views::Views,
     /// The layer under the cursor.
     pub layer_cursor: Option<usize>,

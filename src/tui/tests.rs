@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 mod profile;
 mod trace;
+mod tracer;
 
 fn app(snapshot: Snapshot, width: u16, height: u16) -> App {
     Options::default().app(Arc::new(snapshot), Rect::new(0, 0, width, height))

@@ -39,8 +39,7 @@ pub fn update(app: &mut App, message: Message) -> Vec<Command> {
             if let Some(scrub) = replay::mouse(app, mouse) {
                 return vec![Command::Scrub(scrub)];
             }
-            on_mouse(app, mouse);
-            Vec::new()
+            on_mouse(app, mouse)
         }
         Message::Paste(text) => {
             on_paste(app, &text);
@@ -175,6 +174,12 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
                 app.zoomed = false;
             }
         }
+        Action::Move(_) | Action::MoveSide(_) | Action::Page(_) | Action::First | Action::Last
+            if app.focus == Panel::Model =>
+        {
+            return panels::model::go(app, action);
+        }
+        Action::TraceMap if app.focus == Panel::Model => return panels::model::act(app, action),
         Action::Move(by) => move_cursor(app, by.into()),
         Action::MoveSide(by) => match app.focus {
             Panel::Timeline => panels::timeline::pan(app, by.into()),
@@ -221,6 +226,10 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
         | Action::TraceMap
         | Action::FollowTrace
         | Action::KeepTrace => return panels::trace::act(app, action),
+        Action::TracerView(_)
+        | Action::SwitchTracer
+        | Action::SwitchTracers
+        | Action::MeasureError => return panels::model::act(app, action),
         Action::Theme => {
             app.theme = app.theme.next();
             app.notice = Some(format!("theme: {}", app.theme.name.name()));
@@ -301,7 +310,8 @@ fn move_cursor(app: &mut App, by: i64) {
         Panel::Tree => panels::tree::move_cursor(app, by),
         Panel::Trace => panels::trace::move_layer(app, by),
         Panel::Debug => panels::debug::move_cursor(app, by),
-        Panel::Memory | Panel::Latency => {}
+        // Moves of the tracers' views give commands: they are in `panels::model`.
+        Panel::Memory | Panel::Latency | Panel::Model => {}
     }
 }
 
@@ -317,7 +327,8 @@ fn move_layer(app: &mut App, by: i64) {
     });
 }
 
-fn on_mouse(app: &mut App, mouse: MouseEvent) {
+fn on_mouse(app: &mut App, mouse: MouseEvent) -> Vec<Command> {
+    let none = Vec::new();
     let at = Position::new(mouse.column, mouse.row);
     let layout = app.layout();
     let wheel = match mouse.kind {
@@ -334,9 +345,9 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
             if app.overlay == Overlay::None && layout.panels.iter().any(over) {
                 panels::trace::move_position(app, by);
             }
-            return;
+            return none;
         }
-        _ => return,
+        _ => return none,
     };
     match &mut app.overlay {
         Overlay::None => {}
@@ -344,13 +355,13 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
             let top = i32::from(*top) + wheel;
             let last = panels::help::last_top(app, app.area);
             app.overlay = Overlay::Help(top.clamp(0, i32::from(last)) as u16);
-            return;
+            return none;
         }
         Overlay::Help(_) => {
             app.overlay = Overlay::None;
-            return;
+            return none;
         }
-        Overlay::Edit(..) => return,
+        Overlay::Edit(..) => return none,
     }
     if wheel == 0
         && layout.mode == Mode::Full
@@ -359,22 +370,27 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) {
             .find(|(_, r)| r.contains(at))
     {
         app.focus = panel;
-        return;
+        return none;
     }
     let Some((panel, area)) = layout.panels.iter().find(|(_, r)| r.contains(at)).copied() else {
-        return;
+        return none;
     };
     app.focus = panel;
     if wheel != 0 {
         match panel {
             Panel::Timeline => panels::timeline::wheel(app, area, at, wheel.into()),
             Panel::Trace => panels::trace::wheel(app, area, at, wheel.into()),
+            Panel::Model => return panels::model::go(app, Action::Move(wheel.signum() as i16)),
             _ => move_cursor(app, wheel.into()),
         }
-        return;
+        return none;
     }
     app.notice = None;
+    if panel == Panel::Model {
+        return panels::model::click(app, area, at);
+    }
     click(app, panel, area, at);
+    none
 }
 
 fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
@@ -409,6 +425,7 @@ fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
         | Panel::Memory
         | Panel::Counters
         | Panel::Latency
+        | Panel::Model
         | Panel::Debug => {}
     }
 }

@@ -32,6 +32,7 @@ pub fn view(app: &App, frame: &mut Frame) {
             Panel::Latency => panels::latency::render(app, area, buf),
             Panel::Tree => panels::tree::render(app, area, buf),
             Panel::Trace => panels::trace::render(app, area, buf),
+            Panel::Model => panels::model::render(app, area, buf),
             Panel::Debug => panels::debug::render(app, area, buf),
         }
     }

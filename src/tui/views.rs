@@ -3,6 +3,7 @@
 
 use crate::model::brick::BrickId;
 use crate::trace::figures::{PatchMap, TraceFrame};
+use crate::tracer::figures::TracerKind;
 use std::collections::BTreeSet;
 
 /// The positions of all such panels.
@@ -16,6 +17,8 @@ pub struct Views {
     pub tree: TreeView,
     /// Of the residual trace.
     pub trace: TracePlace,
+    /// Of the tracers.
+    pub model: ModelPlace,
 }
 
 /// The selected call and the part of the step shown.
@@ -134,6 +137,46 @@ impl TracePlace {
             self.map = true;
         }
         self.map &= now.map.is_some();
+    }
+}
+
+/// Where the user is in the views of the tracers. What is `None` follows what is shown: the largest, the newest, the
+/// worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelPlace {
+    /// The view shown.
+    pub view: TracerKind,
+    /// Layer of the activations; `None` is the first that broke a rule, else the one of the largest output.
+    pub layer: Option<u32>,
+    /// Layer and head of attention; `None` is the one that the session shows over time.
+    pub head: Option<(u32, u32)>,
+    /// Whether that head is shown query by key rather than all heads.
+    pub by_key: bool,
+    /// Position of the query and of the key; `None` is the newest query's largest weight.
+    pub cell: Option<(u32, u32)>,
+    /// Position whose logits are shown; `None` is the newest.
+    pub position: Option<u32>,
+    /// How many layers the logits have passed, 0 being the embedding; `None` is the decisive layer.
+    pub passed: Option<u32>,
+    /// Brick of the quantisation table; `None` is its first row.
+    pub brick: Option<BrickId>,
+    /// First line of the kv cache shown.
+    pub kv_top: usize,
+}
+
+impl Default for ModelPlace {
+    fn default() -> Self {
+        Self {
+            view: TracerKind::Activations,
+            layer: None,
+            head: None,
+            by_key: false,
+            cell: None,
+            position: None,
+            passed: None,
+            brick: None,
+            kv_top: 0,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::chrome::{self, Part};
 use crate::session::snapshot::RunState;
-use crate::tui::keymap::{Action, Group};
+use crate::tui::keymap::{Action, Binding, Group};
 use crate::tui::replay;
 use crate::tui::state::{App, Panel};
 use crate::tui::text::{fit, sanitise};
@@ -81,6 +81,15 @@ fn status(app: &App) -> (&'static str, String, Style) {
     }
 }
 
+/// Whether a key of one pane means something in the pane that has the focus.
+fn acts_in_focus(app: &App, b: &Binding) -> bool {
+    match (app.focus, b.group) {
+        (Panel::Trace, group) => group == Group::Trace,
+        (Panel::Model, _) => super::model::acts(app, b.action),
+        _ => false,
+    }
+}
+
 /// Draws the main keys, help and quit always among them.
 pub fn render_keys(app: &App, area: Rect, buf: &mut Buffer) {
     let theme = &app.theme;
@@ -94,8 +103,8 @@ pub fn render_keys(app: &App, area: Rect, buf: &mut Buffer) {
         .iter()
         .enumerate()
         .filter_map(|(i, b)| {
-            let of_trace = b.group == Group::Trace;
-            if of_trace && app.focus != Panel::Trace {
+            let of_pane = matches!(b.group, Group::Trace | Group::Model);
+            if of_pane && !acts_in_focus(app, b) {
                 return None;
             }
             let word = match b.action {
@@ -104,7 +113,7 @@ pub fn render_keys(app: &App, area: Rect, buf: &mut Buffer) {
             };
             let rank = if matches!(b.action, Action::Help | Action::Quit) {
                 1
-            } else if of_trace {
+            } else if of_pane {
                 2
             } else {
                 3 + i as u8

@@ -13,6 +13,7 @@ pub mod help;
 pub mod latency;
 pub mod layers;
 pub mod memory;
+pub mod model;
 pub mod path;
 pub mod prompt;
 pub mod roofline;

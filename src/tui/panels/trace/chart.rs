@@ -227,7 +227,7 @@ fn plot_area(area: Rect) -> Rect {
 }
 
 /// Column of layer number `index` among `count`, of a plot `width` wide.
-fn column(index: usize, count: usize, width: u16) -> u16 {
+pub(in crate::tui::panels) fn column(index: usize, count: usize, width: u16) -> u16 {
     let last = count.saturating_sub(1).max(1);
     let x = index.min(last) * usize::from(width.saturating_sub(1)) / last;
     x as u16
@@ -281,7 +281,7 @@ fn draw(app: &App, r: Reading<'_>, chart: &Chart, area: Rect, buf: &mut Buffer) 
 }
 
 /// Height at dot `x`, between the layers on its left and right.
-fn between(values: &[f64], x: usize, width: usize) -> Option<f64> {
+pub(in crate::tui::panels) fn between(values: &[f64], x: usize, width: usize) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     let t = x as f64 * last as f64 / width.saturating_sub(1).max(1) as f64;
     let i = (t as usize).min(last);

@@ -15,6 +15,10 @@ mod side;
 mod strip;
 mod table;
 
+pub(super) use chart::{between, column};
+pub(super) use reading::{plain, prob, quoted, rank, signed};
+pub(super) use table::top;
+
 pub use moves::{act, click, move_layer, move_position, remember, wheel};
 
 use super::chrome;

@@ -155,7 +155,7 @@ fn nearest(view: &TraceView, position: Option<u32>) -> Option<&PositionTrace> {
 }
 
 /// A probability in at most five columns.
-pub(super) fn prob(p: f64) -> String {
+pub(in crate::tui::panels) fn prob(p: f64) -> String {
     match p {
         p if !p.is_finite() => "-".into(),
         p if p > 0.0 && p < 0.0005 => format!("{p:.0e}"),
@@ -164,7 +164,7 @@ pub(super) fn prob(p: f64) -> String {
 }
 
 /// A rank, exact up to six digits.
-pub(super) fn rank(rank: u32) -> String {
+pub(in crate::tui::panels) fn rank(rank: u32) -> String {
     if rank < 1_000_000 {
         rank.to_string()
     } else {
@@ -173,7 +173,7 @@ pub(super) fn rank(rank: u32) -> String {
 }
 
 /// A norm, or anything without a sign, in at most six columns.
-pub(super) fn plain(v: f64) -> String {
+pub(in crate::tui::panels) fn plain(v: f64) -> String {
     match v.abs() {
         a if !a.is_finite() => "-".into(),
         a if a < 99.995 => number(v, 2),
@@ -184,7 +184,7 @@ pub(super) fn plain(v: f64) -> String {
 }
 
 /// Logits with their sign, in at most six columns.
-pub(super) fn signed(v: f64) -> String {
+pub(in crate::tui::panels) fn signed(v: f64) -> String {
     let text = plain(v);
     let zero = text.chars().all(|c| matches!(c, '0' | '.'));
     if v > 0.0 && v.is_finite() && !zero {
@@ -195,7 +195,7 @@ pub(super) fn signed(v: f64) -> String {
 }
 
 /// A token in quotes, safe to draw.
-pub(super) fn quoted(app: &App, token: &TokenText) -> String {
+pub(in crate::tui::panels) fn quoted(app: &App, token: &TokenText) -> String {
     format!("\"{}\"", sanitise(&token.text, app.theme.glyphs.ascii))
 }
 

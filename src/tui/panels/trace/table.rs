@@ -54,7 +54,7 @@ pub(super) fn bar(v: f64, max: f64, columns: usize, glyphs: &Glyphs) -> String {
 }
 
 /// The first row shown of `total`, so that the one under the cursor stands in the middle of `rows`.
-pub(super) fn top(cursor: usize, rows: usize, total: usize) -> usize {
+pub(in crate::tui::panels) fn top(cursor: usize, rows: usize, total: usize) -> usize {
     cursor
         .saturating_sub(rows / 2)
         .min(total.saturating_sub(rows))
