@@ -115,7 +115,7 @@ pub fn dashboard_look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
     options.recommend |= args.recommend;
     match &args.trace {
         Some(TraceFlag::Statements(_)) => (options.focus, options.zoomed) = (Panel::Trace, true),
-        Some(TraceFlag::Tracers(_)) => (options.focus, options.zoomed) = (Panel::Trace, true),
+        Some(TraceFlag::Tracers(_)) => (options.focus, options.zoomed) = (Panel::Model, true),
         None => {}
     }
     Ok(options)
