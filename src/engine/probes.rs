@@ -63,6 +63,11 @@ impl<'a> AttentionLog<'a> {
         self.store.heads()
     }
 
+    /// Bytes allocated for records.
+    pub fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
     /// Queries that were recorded and have given way to newer ones.
     pub fn dropped(&self) -> u64 {
         self.store.dropped()

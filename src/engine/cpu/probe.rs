@@ -384,6 +384,11 @@ impl Attention {
         floats[RECENT] = recent.sum::<f64>() as f32;
     }
 
+    /// Bytes of all records.
+    pub(in crate::engine) fn bytes(&self) -> u64 {
+        (self.floats.storage.bytes() + self.ints.storage.bytes()) as u64
+    }
+
     /// Traced layers.
     pub(in crate::engine) fn layers(&self) -> &[usize] {
         &self.layers
