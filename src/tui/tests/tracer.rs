@@ -365,7 +365,7 @@ fn spoil(
             let with = numbers[next() % numbers.len()];
             let whole = n.is_u64();
             *value = if whole {
-                serde_json::json!(with.max(0.0).min(4_294_967_295.0) as u32)
+                serde_json::json!(with.clamp(0.0, 4_294_967_295.0) as u32)
             } else {
                 serde_json::json!(with)
             };

@@ -176,7 +176,7 @@ fn plan(view: &ActivationView, body: Rect) -> Plan {
         };
     }
     let wanted = (view.anomalies.len().min(60) as u16) + u16::from(view.more_anomalies > 0);
-    let list = wanted.min(rest.height / 5);
+    let list = wanted.min(rest.height / 4);
     let detail = match rest.height {
         0..5 => 0,
         5..20 => 2,
@@ -435,13 +435,13 @@ fn list(app: &App, view: &ActivationView, area: Rect, buf: &mut Buffer) {
 pub(super) fn legend(app: &App, view: &ActivationView, columns: usize) -> Line<'static> {
     let broken = !view.anomalies.is_empty();
     let theme = &app.theme;
-    let kinds = "N NaN, I infinity, E explosion, V vanishing, R residual dominance";
+    let kinds = "N NaN, I Inf, E explosion, V vanishing, R residual";
     let kinds = vec![Span::styled(kinds, theme.dim)];
     let what = parts::dim(app, "of the output; attn, ffn: what they add");
     let ramp = parts::ramp(app, "log ", "");
     let ratio = parts::dim(app, "ratio: |in| of |in|+|attn|+|ffn|");
     let parts = if broken {
-        vec![(1, kinds), (2, what), (0, ramp), (3, ratio)]
+        vec![(0, kinds), (2, what), (1, ramp), (3, ratio)]
     } else {
         vec![(1, what), (0, ramp), (2, ratio), (3, kinds)]
     };

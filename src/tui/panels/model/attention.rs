@@ -30,14 +30,14 @@ const PATTERNS: [HeadPattern; 5] = [
 /// With so many rows to spare the head under the cursor stands below the map over its queries.
 const BELOW: u16 = 8;
 
-/// What a head does with a query. The thresholds are those of [`HeadPattern`].
-pub(super) fn pattern_of(t: &AttentionWeightTrace) -> HeadPattern {
+/// What a head does with a query; `recent` positions count as the newest. The thresholds are those of [`HeadPattern`].
+pub(super) fn pattern_of(t: &AttentionWeightTrace, recent: u32) -> HeadPattern {
     let most = entropy_share(t).is_some_and(|s| s >= 0.95);
     let first = t.first_weight.unwrap_or(0.0) + t.sink_logit_mass;
     let top = t.top_k_weights.first().copied().unwrap_or(0.0);
     match () {
         () if first >= 0.5 => HeadPattern::Sink,
-        () if t.recent_mass >= 0.9 => HeadPattern::Recent,
+        () if t.recent_mass >= 0.9 && t.seen > recent => HeadPattern::Recent,
         () if most => HeadPattern::Uniform,
         () if top >= 0.5 => HeadPattern::Focused,
         () => HeadPattern::Mixed,
@@ -51,13 +51,13 @@ pub(super) fn entropy_share(t: &AttentionWeightTrace) -> Option<f64> {
 }
 
 /// The letter of a pattern, and its name.
-pub(super) fn named(app: &App, pattern: HeadPattern) -> (&'static str, &'static str) {
+pub(super) fn named(pattern: HeadPattern) -> (&'static str, &'static str) {
     match pattern {
         HeadPattern::Sink => ("S", "sink"),
         HeadPattern::Recent => ("R", "recent"),
         HeadPattern::Uniform => ("U", "uniform"),
         HeadPattern::Focused => ("F", "focused"),
-        HeadPattern::Mixed => (app.theme.glyphs.track, "mixed"),
+        HeadPattern::Mixed => ("m", "mixed"),
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn render(app: &App, view: &AttentionView, body: Rect, buf: &mut Buff
     let said = if app.views.model.by_key {
         vec![(0, by_key::sentence(app, view))]
     } else {
-        sentence(app, view)
+        sentence(view)
     };
     let said = parts::sentence(app, said, theme.strong, width);
     chrome::put(&said, plan.sentence, buf);
@@ -228,13 +228,18 @@ fn notes(app: &App, view: &AttentionView, width: usize, rows: u16) -> Vec<Line<'
 }
 
 /// How many heads do what, the most frequent first.
-fn sentence(app: &App, view: &AttentionView) -> Vec<(u8, String)> {
+fn sentence(view: &AttentionView) -> Vec<(u8, String)> {
     if view.heads.is_empty() {
         return vec![(0, "no head was traced yet".into())];
     }
-    let of = |p| view.heads.iter().filter(|t| pattern_of(t) == p).count();
+    let of = |p| {
+        view.heads
+            .iter()
+            .filter(|t| pattern_of(t, view.recent) == p)
+            .count()
+    };
     let mut counts: Vec<(usize, HeadPattern)> = PATTERNS.map(|p| (of(p), p)).into();
-    counts.sort_by(|a, b| b.0.cmp(&a.0));
+    counts.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
     let does = |p| match p {
         HeadPattern::Sink => "rest on the first position",
         HeadPattern::Recent => "look at the newest",
@@ -245,8 +250,8 @@ fn sentence(app: &App, view: &AttentionView) -> Vec<(u8, String)> {
     let mut first = format!("of {} heads ", view.heads.len());
     let mut all = Vec::new();
     for ((n, p), rank) in counts.into_iter().filter(|c| c.0 > 0).zip(0u8..) {
-        let (letter, _) = named(app, p);
-        all.push((rank, format!("{first}{n} {} {letter}", does(p))));
+        let (letter, _) = named(p);
+        all.push((rank, format!("{first}{n} {} ({letter})", does(p))));
         first.clear();
     }
     all
@@ -285,8 +290,8 @@ fn map(app: &App, view: &AttentionView, area: Rect, buf: &mut Buffer) {
         {
             continue;
         }
-        let pattern = pattern_of(t);
-        let (letter, _) = named(app, pattern);
+        let pattern = pattern_of(t, view.recent);
+        let (letter, _) = named(pattern);
         let mut style = hue(app, pattern);
         let mut text = letter.to_string();
         if grid.filled > 1 {
@@ -355,7 +360,7 @@ pub(super) fn legend(
     }
     let dim = app.theme.dim;
     let letters = PATTERNS.into_iter().zip(0u8..).map(|(p, rank)| {
-        let (letter, name) = named(app, p);
+        let (letter, name) = named(p);
         let spans = vec![
             Span::styled(letter, hue(app, p)),
             Span::styled(format!(" {name}"), dim),
@@ -425,7 +430,7 @@ mod tests {
         let with = |f: fn(&mut AttentionWeightTrace)| {
             let mut t = base.clone();
             f(&mut t);
-            pattern_of(&t)
+            pattern_of(&t, 4)
         };
         assert_eq!(with(|_| {}), HeadPattern::Mixed);
         assert_eq!(with(|t| t.first_weight = Some(0.5)), HeadPattern::Sink);

@@ -41,7 +41,7 @@ pub(super) fn render(
         let lines = [parts::line(app, &text, app.theme.dim, width)];
         return parts::put_all(&lines, area, buf);
     };
-    let (_, name) = named(app, pattern_of(t));
+    let (_, name) = named(pattern_of(t, view.recent));
     let window = view.windows.get(layer as usize).copied().flatten();
     let about = vec![
         (0, format!("layer {layer}, head {head}: {name}")),
@@ -55,14 +55,8 @@ pub(super) fn render(
     let mut lines = Vec::new();
     if area.height < LIST {
         lines.push(facts(app, about, width));
-        if area.height < 3 {
-            let mut all = vec![looks(app, view, t, width * 2 / 3)];
-            all.extend(masses);
-            lines.push(facts(app, all, width));
-        } else {
-            lines.push(facts(app, vec![looks(app, view, t, width)], width));
-            lines.push(facts(app, masses, width));
-        }
+        lines.push(facts(app, vec![looks(app, view, t, width)], width));
+        lines.push(facts(app, masses, width));
         return parts::put_all(&lines, area, buf);
     }
     // Each fact in a line of its own where a narrow area would drop it.

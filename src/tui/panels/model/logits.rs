@@ -137,7 +137,7 @@ fn plan(t: &LogitEvolutionTrace, body: Rect) -> Plan {
             candidates,
         };
     }
-    let (chart, side) = parts::beside(rest, rest.width - (rest.width * 11 / 20).clamp(43, 62));
+    let (chart, side) = parts::beside(rest, rest.width - (rest.width * 11 / 20).clamp(44, 62));
     let cuts = (t.sampling.cuts.len().min(20) as u16 + 1).min(side.height / 2);
     let (table, cuts) = top(side, side.height - cuts);
     Plan {

@@ -115,9 +115,13 @@ fn plan(view: &QuantisationView, bricks: usize, body: Rect) -> Plan {
 pub(super) fn render(app: &App, view: &QuantisationView, body: Rect, buf: &mut Buffer) {
     let rows = by_brick(&view.live, ErrorOf::Own);
     let plan = plan(view, rows.len(), body);
-    let (text, style) = sentence(app, view, &rows);
+    let (said, style) = sentence(app, view, &rows);
     let width = body.width.into();
-    chrome::put(&parts::line(app, &text, style, width), plan.sentence, buf);
+    chrome::put(
+        &parts::sentence(app, said, style, width),
+        plan.sentence,
+        buf,
+    );
     table(app, view, &rows, plan.table, buf);
     if let Some(row) = rows.get(cursor(app, &rows)) {
         strip(app, row, plan.strip, buf);
@@ -127,36 +131,33 @@ pub(super) fn render(app: &App, view: &QuantisationView, body: Rect, buf: &mut B
 }
 
 /// The worst of all, in words.
-fn sentence(app: &App, view: &QuantisationView, rows: &[Row<'_>]) -> (String, Style) {
+fn sentence(app: &App, view: &QuantisationView, rows: &[Row<'_>]) -> (Vec<(u8, String)>, Style) {
     let worst = rows.iter().map(|r| r.worst);
     let worst = worst.min_by(|a, b| closeness(a).total_cmp(&closeness(b)));
     let Some(worst) = worst else {
-        return (
-            "nothing was compared yet: one layer a token is".into(),
-            app.theme.dim,
-        );
+        let text = "nothing was compared yet: one layer a token is";
+        return (vec![(0, text.into())], app.theme.dim);
     };
     let grade = match worst.grade {
         ErrorGrade::Acceptable => "acceptable",
         ErrorGrade::Warning => "a warning",
         ErrorGrade::Critical => "critical",
     };
+    let place = layer(worst).map_or(String::new(), |l| format!(" in layer {l}"));
     let text = format!(
-        "worst: {}{}, cosine {} is {grade}; against {}",
+        "worst: {}{place}, cosine {} is {grade}",
         worst.brick_id.name(),
-        layer(worst).map_or(String::new(), |l| format!(" in layer {l}")),
         cosine(worst.cosine_similarity),
-        if view.reference.is_empty() {
-            "F32 of the same weights"
-        } else {
-            &view.reference
-        },
     );
+    let reference = match view.reference.as_str() {
+        "" => "F32 of the same weights",
+        other => other,
+    };
     let style = match worst.grade {
         ErrorGrade::Acceptable => app.theme.strong,
         grade => graded(app, grade).1,
     };
-    (text, style)
+    (vec![(0, text), (1, format!("against {reference}"))], style)
 }
 
 fn layer(t: &QuantisationErrorTrace) -> Option<String> {
@@ -280,41 +281,28 @@ fn strip(app: &App, row: &Row<'_>, area: Rect, buf: &mut Buffer) {
         let (letter, style) = graded(app, worst.grade);
         grades.push(Span::styled(chrome::left(letter, wide, ""), style));
     }
-    let mut all = vec![Line::from(cells), Line::from(grades)];
-    let about = facts(
-        app,
-        vec![
-            (
-                0,
-                format!(
-                    "1 - cosine from {} to {}",
-                    exponent(scale.0),
-                    exponent(scale.1)
-                ),
-            ),
-            (2, "log scale".into()),
-            (1, format!("layers 0 to {}", count.saturating_sub(1))),
-        ],
-        area.width.into(),
+    let range = format!(
+        "1 - cosine from {} to {}",
+        exponent(scale.0),
+        exponent(scale.1)
     );
-    all.push(about);
-    if area.height < 3 {
-        all.truncate(1);
-        if area.height == 2 {
-            all.push(Line::from(facts(
-                app,
-                vec![(
-                    0,
-                    format!(
-                        "by layer: 1 - cosine from {} to {}, log scale",
-                        exponent(scale.0),
-                        exponent(scale.1)
-                    ),
-                )],
-                area.width.into(),
-            )));
+    let width = area.width.into();
+    let all = match area.height {
+        1 => vec![Line::from(cells)],
+        2 => {
+            let about = vec![(0, format!("by layer: {range}")), (1, "log scale".into())];
+            vec![Line::from(cells), facts(app, about, width)]
         }
-    }
+        _ => {
+            let layers = format!("layers 0 to {}", count.saturating_sub(1));
+            let about = vec![(0, range), (2, "log scale".into()), (1, layers)];
+            vec![
+                Line::from(cells),
+                Line::from(grades),
+                facts(app, about, width),
+            ]
+        }
+    };
     parts::put_all(&all, area, buf);
 }
 
