@@ -83,7 +83,7 @@ fn the_last_entry_is_the_models_own_and_nothing_changes() {
                 min_p: 0.02,
                 seed: 4,
             };
-            let mut traced = engine(&loaded, 2, rows);
+            let mut traced = engine(&loaded, 1, rows);
             let (drawn, view) =
                 generate(&loaded, &mut traced, sampler, 4, |engine, view, before| {
                     let now: Vec<u32> = engine.logits(0).iter().map(|l| l.to_bits()).collect();
@@ -114,7 +114,7 @@ fn the_last_entry_is_the_models_own_and_nothing_changes() {
                 });
             assert_eq!((view.steps, view.traces.len()), (5, 5));
 
-            let mut plain = engine(&loaded, 2, rows);
+            let mut plain = engine(&loaded, 1, rows);
             plain.set_capture(None).expect("memory");
             let mut draw = Sampler::new(sampler, loaded.model.n_vocab);
             plain.prefill(&ids(&loaded, 9)).expect("prefill");
@@ -135,7 +135,7 @@ fn f256_a_logit_after_layer_b_is_that_of_the_steps_from_layer_a() {
     for loaded in models() {
         let what = loaded.source.to_string();
         let n_layers = loaded.model.hparams.n_layers;
-        let mut engine = engine(&loaded, 2, 1);
+        let mut engine = engine(&loaded, 1, 1);
         generate(
             &loaded,
             &mut engine,
@@ -177,7 +177,7 @@ fn f257_ranks_are_stable_on_greedy_decode() {
     for loaded in models() {
         let what = loaded.source.to_string();
         let mut first = None;
-        for threads in [1, 2, 1] {
+        for threads in [1, 2] {
             let mut engine = engine(&loaded, threads, 1);
             let (drawn, view) =
                 generate(&loaded, &mut engine, SamplerConfig::GREEDY, 6, |_, _, _| {});
@@ -219,7 +219,7 @@ fn f257_ranks_are_stable_on_greedy_decode() {
 fn f274_final_logits_have_a_range_above_0_and_below_1000() {
     for loaded in models() {
         let what = loaded.source.to_string();
-        let mut engine = engine(&loaded, 2, 1);
+        let mut engine = engine(&loaded, 1, 1);
         generate(
             &loaded,
             &mut engine,

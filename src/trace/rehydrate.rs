@@ -4,7 +4,7 @@ use super::TraceError;
 use super::saved::Saved;
 use super::stream::Chains;
 use crate::engine::capture::Part;
-use crate::engine::{Engine, Observer};
+use crate::engine::{Engine, EngineError, Observer};
 use std::path::Path;
 
 /// What was put into an engine.
@@ -85,7 +85,10 @@ pub fn rehydrate<O: Observer>(
         let x = saved.vector(position, layer, Part::Residual);
         Some(x).filter(|x| !x.is_empty())
     };
-    engine.rehydrate(0, &steps, checked, &residual)?;
+    match engine.rehydrate(0, &steps, checked, &residual) {
+        Err(EngineError::Stream(what)) => return refuse(what),
+        done => done?,
+    };
     Ok(Rehydrated {
         positions,
         ids,
