@@ -11,7 +11,7 @@ use cbtop::tracer::figures::{ErrorGrade, ErrorOf, ModelQuantisationError, Quanti
 use cbtop::tracer::quantisation::{Baseline, LiveErrors, QuantisationError, measure};
 use std::sync::Arc;
 
-const IDS: [u32; 11] = [1, 40, 7, 300, 12, 99, 5, 77, 23, 200, 4];
+const IDS: [u32; 11] = [1, 40, 7, 130, 12, 99, 5, 77, 23, 180, 4];
 
 fn config(loaded: &Loaded) -> Config {
     Config {
