@@ -1,5 +1,9 @@
 //! Command-line definitions only; what they mean is in `commands/`.
 
+mod quality;
+
+pub use quality::{PerplexityArgs, PerplexityFormat, QuantErrorArgs};
+
 use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{KvType, Overflow, SyncMode};
@@ -51,6 +55,10 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Compare two runs brick by brick.
     Diff(DiffArgs),
+    /// Perplexity of a text, by llama.cpp's method.
+    Perplexity(PerplexityArgs),
+    /// Measure what quantisation costs brick by brick, against F32 or a file of higher precision.
+    QuantError(QuantErrorArgs),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.
@@ -313,7 +321,7 @@ pub struct EvalArgs {
     pub engine: EngineArgs,
 }
 
-/// Forward pass of `cbtop eval` and `cbtop trace`.
+/// Forward pass of `cbtop eval`, `cbtop trace` and `cbtop perplexity`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EvalPath {
     /// Scalar F32 on dequantised weights.
@@ -431,7 +439,7 @@ pub struct TraceArgs {
     pub engine: EngineArgs,
 }
 
-/// Output of `cbtop trace`.
+/// Output of `cbtop trace` and `cbtop quant-error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormat {
     /// Aligned text.

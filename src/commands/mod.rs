@@ -8,6 +8,8 @@ mod eval;
 mod export;
 mod inspect;
 mod overhead;
+mod perplexity;
+mod quant_error;
 mod record;
 mod replay;
 mod run;
@@ -42,6 +44,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Record(args) => record::run(&args, &mut out),
         Command::Replay(args) => replay::run(&args, &mut out),
         Command::Diff(args) => diff::run(&args, &mut out),
+        Command::Perplexity(args) => perplexity::run(&args, &mut out),
+        Command::QuantError(args) => quant_error::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

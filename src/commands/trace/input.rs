@@ -81,6 +81,18 @@ pub fn bytes(path: &Path, most: usize) -> anyhow::Result<Vec<u8>> {
     Ok(all)
 }
 
+/// A file of text, or standard input for `-`, of at most `most` bytes.
+pub fn text(path: &Path, most: usize) -> anyhow::Result<String> {
+    match String::from_utf8(bytes(path, most)?) {
+        Ok(text) => Ok(text),
+        Err(e) => bail!(
+            "{} is no UTF-8 text (byte {}); give a text file",
+            name(path),
+            e.utf8_error().valid_up_to()
+        ),
+    }
+}
+
 /// A line on a terminal that says how far something is, and goes away with this.
 pub struct Progress {
     shown: Option<Instant>,

@@ -1,7 +1,7 @@
 //! `cbtop trace`: the residual stream of prompts, by statements of the TRACE language.
 
 mod forward;
-mod input;
+pub(super) mod input;
 mod many;
 mod pane;
 mod tiers;
