@@ -46,7 +46,10 @@ fn held(loaded: &Loaded, on: TracerSet, tokens: usize) -> u64 {
     // Large pieces are the system's, not the allocator's.
     let records = engine.attention().map_or(0, |log| log.bytes());
     let grown = (LIVE.load(Ordering::Relaxed) as u64).saturating_sub(before) + records;
-    println!("{}: {grown} bytes held, {records} of them attention records", loaded.name());
+    println!(
+        "{}: {grown} bytes held, {records} of them attention records",
+        loaded.name()
+    );
     grown
 }
 

@@ -2,6 +2,7 @@
 
 use super::parts::{self, share};
 use super::{by_key, heads};
+use crate::tracer::attention::pattern;
 use crate::tracer::figures::{AttentionNote, AttentionView, AttentionWeightTrace, HeadPattern};
 use crate::tui::layout::top;
 use crate::tui::panels::{chrome, trace};
@@ -29,20 +30,6 @@ const PATTERNS: [HeadPattern; 5] = [
 
 /// With so many rows to spare the head under the cursor stands below the map over its queries.
 const BELOW: u16 = 8;
-
-/// What a head does with a query; `recent` positions count as the newest. The thresholds are those of [`HeadPattern`].
-pub(super) fn pattern_of(t: &AttentionWeightTrace, recent: u32) -> HeadPattern {
-    let most = entropy_share(t).is_some_and(|s| s >= 0.95);
-    let first = t.first_weight.unwrap_or(0.0) + t.sink_logit_mass;
-    let top = t.top_k_weights.first().copied().unwrap_or(0.0);
-    match () {
-        () if first >= 0.5 => HeadPattern::Sink,
-        () if t.recent_mass >= 0.9 && t.seen > recent => HeadPattern::Recent,
-        () if most => HeadPattern::Uniform,
-        () if top >= 0.5 => HeadPattern::Focused,
-        () => HeadPattern::Mixed,
-    }
-}
 
 /// Entropy as a share of that of equal weights; `None` where only one position is seen.
 pub(super) fn entropy_share(t: &AttentionWeightTrace) -> Option<f64> {
@@ -235,7 +222,7 @@ fn sentence(view: &AttentionView) -> Vec<(u8, String)> {
     let of = |p| {
         view.heads
             .iter()
-            .filter(|t| pattern_of(t, view.recent) == p)
+            .filter(|t| pattern(t, view.recent) == p)
             .count()
     };
     let mut counts: Vec<(usize, HeadPattern)> = PATTERNS.map(|p| (of(p), p)).into();
@@ -290,7 +277,7 @@ fn map(app: &App, view: &AttentionView, area: Rect, buf: &mut Buffer) {
         {
             continue;
         }
-        let pattern = pattern_of(t, view.recent);
+        let pattern = pattern(t, view.recent);
         let (letter, _) = named(pattern);
         let mut style = hue(app, pattern);
         let mut text = letter.to_string();
@@ -420,24 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_have_their_thresholds() {
-        let base = AttentionWeightTrace {
-            seen: 20,
-            entropy: 1.5,
-            top_k_weights: vec![0.3],
-            ..AttentionWeightTrace::default()
-        };
-        let with = |f: fn(&mut AttentionWeightTrace)| {
-            let mut t = base.clone();
-            f(&mut t);
-            pattern_of(&t, 4)
-        };
-        assert_eq!(with(|_| {}), HeadPattern::Mixed);
-        assert_eq!(with(|t| t.first_weight = Some(0.5)), HeadPattern::Sink);
-        assert_eq!(with(|t| t.sink_logit_mass = 0.6), HeadPattern::Sink);
-        assert_eq!(with(|t| t.recent_mass = 0.9), HeadPattern::Recent);
-        assert_eq!(with(|t| t.entropy = 2.95), HeadPattern::Uniform);
-        assert_eq!(with(|t| t.top_k_weights = vec![0.5]), HeadPattern::Focused);
+    fn one_position_has_no_entropy_to_compare() {
         assert_eq!(entropy_share(&AttentionWeightTrace::default()), None);
     }
 }

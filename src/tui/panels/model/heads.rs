@@ -1,7 +1,8 @@
 //! One head in figures: pattern, entropy, where it looks, and what is left.
 
-use super::attention::{cursor, entropy, labelled, named, pattern_of};
+use super::attention::{cursor, entropy, labelled, named};
 use super::parts::{self, clean, facts};
+use crate::tracer::attention::pattern;
 use crate::tracer::figures::{AttentionView, AttentionWeightTrace};
 use crate::tui::format::number;
 use crate::tui::panels::chrome;
@@ -41,7 +42,7 @@ pub(super) fn render(
         let lines = [parts::line(app, &text, app.theme.dim, width)];
         return parts::put_all(&lines, area, buf);
     };
-    let (_, name) = named(pattern_of(t, view.recent));
+    let (_, name) = named(pattern(t, view.recent));
     let window = view.windows.get(layer as usize).copied().flatten();
     let about = vec![
         (0, format!("layer {layer}, head {head}: {name}")),
