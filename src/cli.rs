@@ -398,6 +398,12 @@ pub struct TraceArgs {
     /// Print a trace that a statement has saved; needs no model.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "path"])]
     pub open: Option<PathBuf>,
+    /// Put a trace of all positions that a statement has saved back into the kv cache, and continue its text from there.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["statements", "file", "prompts", "open", "tiers", "path"])]
+    pub resume: Option<PathBuf>,
+    /// Tokens that --resume adds at most.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 32, requires = "resume")]
+    pub tokens: u64,
     /// Show the opened trace in the dashboard's pane.
     #[arg(long, requires = "open")]
     pub pane: bool,

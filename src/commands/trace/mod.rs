@@ -4,6 +4,7 @@ mod forward;
 pub(super) mod input;
 mod many;
 mod pane;
+mod resume;
 mod tiers;
 
 use super::printable;
@@ -36,6 +37,10 @@ pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let format = args.format.map(Format::from);
     if let Some(path) = args.open.as_ref().filter(|_| args.pane) {
         pane::run(args, path, out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = &args.resume {
+        resume::run(args, path, out)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(path) = &args.open {
