@@ -203,18 +203,16 @@ impl Outputs {
 
 /// The own error of a product: of every expert with all its tokens at once.
 fn own_errors(product: &Product<'_>, got: &[BrickVector<'_>], sums: &mut ErrorSums) {
-    let mut by_expert: BTreeMap<Option<usize>, Vec<(&[f32], &[f32])>> = BTreeMap::new();
+    let mut by_expert: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for v in got {
         if let Some(input) = v.input {
-            by_expert
-                .entry(v.expert)
-                .or_default()
-                .push((input, v.output));
+            let mine = by_expert.entry(v.expert).or_default();
+            mine.push((input, v.output));
         }
     }
     for (expert, pairs) in by_expert {
         let inputs: Vec<&[f32]> = pairs.iter().map(|p| p.0).collect();
-        for (want, (_, got)) in product.all(expert, &inputs).iter().zip(&pairs) {
+        for (want, (_, got)) in product.all(expert, &inputs).iter().zip(pairs) {
             sums.add(got, want);
         }
     }

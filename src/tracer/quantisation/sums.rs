@@ -52,8 +52,8 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     if aa == 0.0 || bb == 0.0 {
         return if (aa + bb).is_finite() { 0.0 } else { f64::NAN };
     }
-    // Rounding must not turn equal vectors into more than equal ones.
-    (ab / (aa.sqrt() * bb.sqrt())).clamp(-1.0, 1.0)
+    // One root of the product: exactly 1 of equal vectors. Squares of f32 are far from the limits of f64.
+    (ab / (aa * bb).sqrt()).clamp(-1.0, 1.0)
 }
 
 impl ErrorSums {
