@@ -313,7 +313,11 @@ fn model(app: &App, view: &QuantisationView, columns: usize, rows: u16) -> Vec<L
     let mut all = Vec::new();
     if let Some((done, of)) = view.progress {
         let share = f64::from(done) / f64::from(of.max(1));
-        let text = format!("measuring the whole model: {done} of {of} ");
+        let text = match of {
+            // Until it has an engine there is nothing to count.
+            0 => "measuring the whole model: starting ".to_owned(),
+            of => format!("measuring the whole model: {done} of {of} "),
+        };
         let bar = columns.saturating_sub(text.len() + 22).min(40);
         let mut spans = vec![Span::styled(text, theme.warn)];
         spans.extend(chrome::bar(
