@@ -8,6 +8,7 @@ use cbtop::engine::config::Schedule;
 use cbtop::engine::cpu::prefetch::Prefetch;
 use cbtop::engine::{KvType, Overflow, SyncMode};
 use cbtop::gguf::{LoadMethod, MapAdvice};
+use cbtop::trace::lang;
 use cbtop::tracer::figures::TracerSet;
 use cbtop::tui::theme::ThemeName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -247,12 +248,14 @@ pub enum TraceFlag {
     Statements(String),
 }
 
-/// Statements hold a blank, for they need a text; names of tracers hold none.
+/// Names of tracers, or statements; what is neither is taken for what it looks like, and refused as such.
 fn parse_trace(s: &str) -> Result<TraceFlag, String> {
-    if s.contains([' ', '\n', '"', ';']) && s.parse::<TracerSet>().is_err() {
-        return Ok(TraceFlag::Statements(s.into()));
+    let is_name = |c: char| c.is_ascii_lowercase() || ",_- ".contains(c);
+    match s.parse() {
+        Ok(set) => Ok(TraceFlag::Tracers(set)),
+        Err(e) if lang::parse(s).is_err() && s.chars().all(is_name) => Err(e),
+        Err(_) => Ok(TraceFlag::Statements(s.into())),
     }
-    s.parse().map(TraceFlag::Tracers)
 }
 
 /// Output of `--headless`.
@@ -402,7 +405,13 @@ pub struct TraceArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["statements", "file", "prompts", "open", "tiers", "path"])]
     pub resume: Option<PathBuf>,
     /// Tokens that --resume adds at most.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 32, requires = "resume")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        default_value_t = 32,
+        requires = "resume"
+    )]
     pub tokens: u64,
     /// Show the opened trace in the dashboard's pane.
     #[arg(long, requires = "open")]

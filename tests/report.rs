@@ -401,7 +401,7 @@ fn run_with(on: TracerSet, loaded: Loaded, clock: Clock, tokens: u64) -> Session
     while !session.is_over() {
         session.tick();
     }
-    session.finish_tracers();
+    session.finish_tracers().expect("measured");
     session
 }
 

@@ -326,10 +326,10 @@ fn f267_sequences_side_by_side_leave_what_each_leaves_alone() {
         together.finish().expect("a step");
         together.end_step();
     }
-    for seq in 0..3 {
+    for (seq, text) in texts.iter().enumerate() {
         let mut alone = Engine::new(model.clone(), config.clone(), Unobserved).expect("engine");
         alone.set_probe(Some(all_weights())).expect("memory");
-        for &id in &texts[seq] {
+        for &id in text {
             let token = Token {
                 seq,
                 id,
@@ -456,4 +456,75 @@ fn what_cannot_be_recorded_is_refused() {
         })
         .contains("heads 0 to")
     );
+}
+
+#[test]
+fn what_is_looked_at_changes_only_between_tokens_and_one_by_one() {
+    let loaded = common::archs("llama.gguf");
+    let config = config(&loaded, KernelSet::best(), 2);
+    let mut engine = Engine::new(loaded.model.clone(), config, Unobserved).expect("engine");
+    let only_attention = ProbeConfig {
+        activations: false,
+        ..all_weights()
+    };
+    engine.set_probe(Some(only_attention)).expect("memory");
+    engine.prefill(&[1, 2, 3]).expect("a prompt");
+    assert!(engine.activations().is_none());
+    // What the other tracer has recorded stays.
+    engine.set_probe(Some(all_weights())).expect("memory");
+    let held = |e: &Engine<Unobserved>| e.attention().expect("attention").queries(0).count();
+    assert_eq!(held(&engine), 3);
+    engine
+        .begin(&[4], Logits::Last, StepKind::Decode)
+        .expect("a step");
+    engine.advance_layer().expect("a layer");
+    assert_eq!(held(&engine), 3, "a query is there when its step has ended");
+    let refused = engine.set_probe(None).expect_err("inside a token");
+    assert!(refused.to_string().contains("finish it first"));
+    engine.finish().expect("a step");
+    assert_eq!(held(&engine), 4);
+    engine
+        .begin(&[5], Logits::Last, StepKind::Decode)
+        .expect("a step");
+    engine.advance_layer().expect("a layer");
+    engine.truncate(4);
+    assert_eq!(held(&engine), 4, "a step that was given up leaves nothing");
+}
+
+/// F263, F264: what tracers cost is measured against the same engine without them, each alone and together.
+#[test]
+fn f263_f264_tracers_are_measured_against_the_same_engine() {
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_cbtop"))
+        .args([
+            "overhead",
+            "--tracers",
+            "-t",
+            "1",
+            "-r",
+            "8",
+            "-n",
+            "2",
+            "-o",
+            "json",
+        ])
+        .output()
+        .expect("runs");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{stderr}");
+    let costs: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    let rows = costs["costs"].as_array().expect("rows");
+    assert_eq!(
+        rows.len(),
+        14,
+        "seven choices of tracers, decode and prefill"
+    );
+    for name in ["activations,attention,kv", "all"] {
+        let of = rows.iter().filter(|r| r["tracers"] == name);
+        assert_eq!(of.count(), 2, "{name}");
+    }
+    for row in rows {
+        let figure = |name: &str| row[name].as_f64().expect("a number");
+        let (low, ratio, high) = (figure("ratio_low"), figure("ratio"), figure("ratio_high"));
+        assert!(0.0 < low && low <= ratio && ratio <= high && high.is_finite());
+    }
 }

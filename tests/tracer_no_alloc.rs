@@ -25,8 +25,7 @@ fn f266_the_forward_pass_allocates_nothing_with_tracers() {
         };
         let (model, tokenizer) = (&loaded.model, &loaded.tokenizer);
         let mut tracer = ModelTracer::new(model, tokenizer, "tiny", None, config).expect("tracers");
-        engine.set_probe(tracer.probe()).expect("memory");
-        engine.set_capture(tracer.capture()).expect("memory");
+        tracer.equip(&mut engine, None).expect("memory");
         engine.prefill(&[1, 2, 3, 4, 5]).expect("prefill");
         let mut in_forward = 0;
         for i in 0..100u32 {

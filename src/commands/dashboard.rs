@@ -254,7 +254,12 @@ fn run_and_print(
     while !session.is_over() {
         session.tick();
     }
-    session.finish_tracers();
+    if let Err(e) = session.finish_tracers() {
+        eprintln!(
+            "cbtop: the error of the whole model was not measured: {}",
+            printable(&e)
+        );
+    }
     match args.frame.format {
         Format::Tracer => session.tracer_export().to_json(out)?,
         Format::Summary => out.write_all(session.tracer_export().summary().as_bytes())?,

@@ -9,7 +9,7 @@ pub const MAX_TOP_K: usize = 32;
 /// What steps leave behind.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProbeConfig {
-    /// Statistics of activations.
+    /// Statistics of activations, of sequence 0.
     pub activations: bool,
     /// Attention weights.
     pub attention: Option<AttentionProbe>,
@@ -97,25 +97,38 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Takes in what one thread saw of one token.
+    /// Takes in a whole vector of one token.
     pub fn add(&mut self, position: u32, row: &Moments) {
-        let lowest = |at: &mut Option<u32>| *at = Some(at.map_or(position, |p| p.min(position)));
-        if row.nan > 0 {
-            lowest(&mut self.nan_at);
+        self.judge_spread(position, row);
+        self.add_part(position, row);
+    }
+
+    /// Takes in a part of a vector of one token: its deviation says nothing about that of the whole.
+    pub fn add_part(&mut self, position: u32, part: &Moments) {
+        if part.nan > 0 {
+            lowest(&mut self.nan_at, position);
         }
-        if row.inf > 0 {
-            lowest(&mut self.inf_at);
+        if part.inf > 0 {
+            lowest(&mut self.inf_at, position);
         }
-        if row.n > 0 {
-            let std = row.std();
-            if row.min < -Limits::MAGNITUDE || row.max > Limits::MAGNITUDE || std > Limits::STD {
-                lowest(&mut self.exploded_at);
-            }
-            if std < Limits::LEAST_STD {
-                lowest(&mut self.vanished_at);
-            }
+        if part.n > 0 && (part.min < -Limits::MAGNITUDE || part.max > Limits::MAGNITUDE) {
+            lowest(&mut self.exploded_at, position);
         }
-        self.moments.merge(row);
+        self.moments.merge(part);
+    }
+
+    /// Holds a deviation against the limits.
+    pub fn judge_spread(&mut self, position: u32, of: &Moments) {
+        if of.n == 0 {
+            return;
+        }
+        let std = of.std();
+        if std > Limits::STD {
+            lowest(&mut self.exploded_at, position);
+        }
+        if std < Limits::LEAST_STD {
+            lowest(&mut self.vanished_at, position);
+        }
     }
 
     /// Takes in what another thread saw.
@@ -134,7 +147,11 @@ impl Reading {
     }
 }
 
-/// Activations of the last step.
+fn lowest(at: &mut Option<u32>, position: u32) {
+    *at = Some(at.map_or(position, |p| p.min(position)));
+}
+
+/// Activations of the last step, of the tokens of sequence 0.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ActivationReadings {
     /// Position of the last token.
@@ -145,7 +162,7 @@ pub struct ActivationReadings {
     pub embedding: Reading,
     /// By layer, then by [`Site::ALL`].
     pub layers: Vec<[Reading; Site::ALL.len()]>,
-    /// Logits, where any were wanted; a limit's position is that of the last token.
+    /// Logits, where any were wanted; their deviation is judged over all rows, at the position of the last token.
     pub logits: Reading,
 }
 
@@ -192,4 +209,35 @@ pub struct AttentionRecord<'a> {
     pub positions: &'a [u32],
     /// Their weights.
     pub weights: &'a [f32],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moments(x: f32) -> Moments {
+        Moments {
+            n: 1,
+            min: x,
+            max: x,
+            mean: x.into(),
+            ..Moments::default()
+        }
+    }
+
+    /// Threads compute rows of the logits in pieces, the last of which may be a single one.
+    #[test]
+    fn a_part_has_no_spread_to_judge() {
+        let mut reading = Reading::default();
+        for x in [1.0, 5.0] {
+            reading.add_part(7, &moments(x));
+        }
+        let whole = reading.moments;
+        reading.judge_spread(7, &whole);
+        assert_eq!((reading.vanished_at, reading.exploded_at), (None, None));
+        reading.add(8, &moments(1.0));
+        assert_eq!(reading.vanished_at, Some(8));
+        reading.add_part(9, &moments(2e6));
+        assert_eq!(reading.exploded_at, Some(9));
+    }
 }

@@ -10,8 +10,13 @@ impl<O: Observer> Engine<O> {
     /// same bit for bit. What was recorded before is kept only where nothing changes.
     ///
     /// # Errors
-    /// Layers or heads that do not exist, a top out of range, or [`EngineError::OutOfMemory`].
+    /// A step in progress; layers or heads that do not exist, a top out of range, or [`EngineError::OutOfMemory`].
     pub fn set_probe(&mut self, probe: Option<ProbeConfig>) -> Result<(), EngineError> {
+        if self.in_step() {
+            return Err(EngineError::Edit(
+                "what tracers look at cannot change inside a token; finish it first".into(),
+            ));
+        }
         let model = Arc::clone(&self.model);
         self.exec.set_probe(&model, probe)
     }
@@ -27,7 +32,7 @@ impl<O: Observer> Engine<O> {
         self.exec.probe()
     }
 
-    /// Activations of the last step; `None` where they are not looked at. Allocates nothing.
+    /// Activations of the last step, of sequence 0; `None` where they are not looked at. Allocates nothing.
     pub fn activations(&mut self) -> Option<&ActivationReadings> {
         self.exec.activations(&self.input)
     }

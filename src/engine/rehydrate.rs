@@ -23,7 +23,7 @@ impl<O: Observer> Engine<O> {
     ///
     /// `ids` are the tokens, where they are known: the stream has to begin with their embeddings, or it is of another model.
     ///
-    /// Returns whether there are logits. What was captured of the last step stays what it was.
+    /// Returns whether there are logits. The last step is then forgotten: nothing of it can be read or run again.
     ///
     /// # Errors
     /// No tokens, a step larger than the chunk, more than the context holds, an id outside the vocabulary; a stream with
@@ -49,9 +49,29 @@ impl<O: Observer> Engine<O> {
         if end.is_some() {
             check_vector(end, n_embd, n_layers, last)?;
         }
+        // Nothing here is a step that anybody traces.
+        let probe = self.exec.take_probe();
+        let done = self.put_in(seq, (first, steps, ids), residual, end);
+        self.exec.put_probe(probe);
+        done
+    }
+
+    /// Checks the embeddings, then fills the cache with checked vectors.
+    fn put_in(
+        &mut self,
+        seq: usize,
+        (first, steps, ids): (usize, &[usize], Option<&[u32]>),
+        residual: &Residuals<'_, '_>,
+        end: Option<&[f32]>,
+    ) -> Result<bool, EngineError> {
+        let model = Arc::clone(&self.model);
+        let n_layers = model.hparams.n_layers;
         if ids.is_some() {
             self.check_embeddings(first, steps, ids, residual)?;
         }
+        self.input.ids.clear();
+        self.input.places.clear();
+        self.input.spans.clear();
         let mut done = 0;
         for &n in steps {
             self.step_of(first + done, n, part(ids, done, n));

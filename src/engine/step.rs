@@ -225,8 +225,11 @@ impl<O: Observer> Engine<O> {
     /// As [`Self::truncate`], for a sequence; a step in progress is forgotten for all that are in it.
     pub fn truncate_seq(&mut self, seq: usize, keep: usize) {
         self.sequences.truncate(seq, keep);
+        if self.cursor.take().is_some() {
+            // What it has left of other sequences is not whole either.
+            self.exec.probe_cancels();
+        }
         self.exec.probe_truncates(seq, keep);
-        self.cursor = None;
     }
 
     /// Starts a step of `ids`.
@@ -461,6 +464,7 @@ impl<O: Observer> Engine<O> {
             .map_err(|_| EngineError::WorkerFailed)?;
         if end == self.model.plan.bricks.len() {
             self.sequences.commit(&self.input.spans);
+            self.exec.probe_ends();
             self.cursor = None;
         } else {
             self.cursor = Some(end);

@@ -71,7 +71,7 @@ impl Session {
                 self.give_up_measuring("there is another prompt");
                 self.prompt_ids = ids;
                 self.options.prompt = prompt;
-                self.tracers_new_text();
+                self.forget_measurement();
                 self.restart();
             }
             Err(e) => self.complain(e.to_string()),

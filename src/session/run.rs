@@ -189,9 +189,8 @@ impl Session {
         )?;
         let mut engine = build_engine(&loaded.model, &options.config, &options)?;
         engine.set_edits(tracing.facts().cloned());
-        let tracer = super::tracers::model_tracer(&loaded, &options)?;
-        engine.set_probe(tracer.probe())?;
-        engine.set_capture(tracer.capture())?;
+        let mut tracer = super::tracers::model_tracer(&loaded, &options)?;
+        tracer.equip(&mut engine, None)?;
         let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
@@ -342,8 +341,8 @@ impl Session {
     pub(super) fn leave_token(&mut self) {
         if self.engine.in_step() && !self.is_over() {
             let done = self
-                .engine
-                .finish()
+                .tracer
+                .finish(&mut self.engine)
                 .and_then(|()| self.end_step_in_progress());
             if let Err(e) = done {
                 self.fail(&e);
@@ -628,8 +627,8 @@ impl Session {
         let mut engine = build_engine(&self.loaded.model, &config, &self.options)?;
         // Before the text so far is read again: facts are in force for all of it.
         engine.set_edits(self.engine.edits().cloned());
-        engine.set_probe(self.tracer.probe())?;
-        self.tracer.engine_changed();
+        // Attention to the text so far is recorded as it is read again.
+        engine.set_probe(self.engine.probe().cloned())?;
         // The token to decode next is not in the cache yet.
         let cached: Vec<u32> = self
             .prompt_ids
@@ -641,7 +640,10 @@ impl Session {
         if !cached.is_empty() {
             engine.prefill(&cached)?;
         }
-        engine.set_capture(self.engine.capture())?;
+        let capture = self.engine.capture();
+        self.tracer.engine_changed();
+        self.forget_measurement();
+        self.tracer.equip(&mut engine, capture)?;
         self.kernels = Arc::new(super::publish::kernels(&engine));
         self.engine = engine;
         if !self.peaks.is_empty() && !self.options.clock.is_modelled() {

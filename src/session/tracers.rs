@@ -48,6 +48,12 @@ struct Running {
     shared: Arc<Shared>,
 }
 
+impl Running {
+    fn is_stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::Relaxed)
+    }
+}
+
 /// What the thread is told and tells.
 #[derive(Default)]
 struct Shared {
@@ -94,8 +100,9 @@ impl Measurement {
         Ok(())
     }
 
+    /// It ends behind the brick that it is at.
     fn stop(&mut self) {
-        if let Some(running) = self.running.take() {
+        if let Some(running) = &self.running {
             running.shared.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -106,7 +113,9 @@ impl Measurement {
         let Some(running) = self.running.take_if(is_done) else {
             return;
         };
+        let stopped = running.is_stopped();
         match running.thread.join() {
+            _ if stopped => {}
             Ok(Ok(found)) => self.found = Some(found),
             Ok(Err(e)) => self.error = Some(e.to_string()),
             Err(_) => self.error = Some("the measurement failed".into()),
@@ -119,7 +128,7 @@ impl Measurement {
     }
 
     fn progress(&self) -> Option<(u32, u32)> {
-        let shared = &self.running.as_ref()?.shared;
+        let shared = &self.running.as_ref().filter(|r| !r.is_stopped())?.shared;
         let read = |n: &AtomicU32| n.load(Ordering::Relaxed);
         Some((read(&shared.done), read(&shared.all)))
     }
@@ -142,24 +151,22 @@ impl Session {
             self.measurement.clear();
         }
         if let Err(e) = self.equip_engine() {
+            self.complain(e.to_string());
             set.set(kind, false);
             self.tracer.switch(set);
-            self.complain(e.to_string());
+            // What was on before goes on.
+            if let Err(e) = self.equip_engine() {
+                self.complain(e.to_string());
+            }
         }
         // What tokens take is another thing with it than without.
         self.profile.interrupt();
     }
 
-    /// Tells the engine what tracers want of its steps.
+    /// Tells the engine what tracers, and whoever follows tokens, want of its steps.
     pub(super) fn equip_engine(&mut self) -> Result<(), EngineError> {
-        self.engine.set_probe(self.tracer.probe())?;
-        self.engine.set_capture(self.wanted_capture())
-    }
-
-    /// What of the stream somebody wants to read after a step.
-    pub(super) fn wanted_capture(&self) -> Option<Capture> {
         let following = self.tracing.is_following().then_some(Capture::LAST);
-        following.or(self.tracer.capture())
+        self.tracer.equip(&mut self.engine, following)
     }
 
     /// Chooses the head that is shown over time.
@@ -170,7 +177,7 @@ impl Session {
     /// Measures the error of the whole model, or stops.
     pub(super) fn measure_error(&mut self, on: bool) {
         if !on {
-            if self.measurement.running.is_some() {
+            if self.measurement.progress().is_some() {
                 self.measurement.stop();
                 self.note("the measurement was stopped");
             }
@@ -180,10 +187,17 @@ impl Session {
             self.complain("the quantisation tracer is off; switch it on first");
             return;
         }
-        if self.measurement.running.is_some() {
-            return;
+        self.measurement.collect(false);
+        match &self.measurement.running {
+            Some(running) if running.is_stopped() => {
+                self.complain("the measurement that was stopped has not ended yet; try again");
+                return;
+            }
+            Some(_) => return,
+            None => {}
         }
-        let ids: Vec<u32> = self.text_ids().take(MEASURED).collect();
+        let most = MEASURED.min(self.options.config.n_ctx);
+        let ids: Vec<u32> = self.text_ids().take(most).collect();
         let reference = self.options.reference.as_ref().map(baseline);
         let config = self.options.config.clone();
         if let Err(e) = self.measurement.start(&self.loaded, reference, ids, config) {
@@ -229,19 +243,27 @@ impl Session {
         self.tracer.start_run();
     }
 
-    /// There is another text.
-    pub(super) fn tracers_new_text(&mut self) {
+    /// There is another text, or another engine.
+    pub(super) fn forget_measurement(&mut self) {
         self.measurement.clear();
     }
 
     /// Completes what tracers only do on request: measures the error of the whole model where products are traced.
-    pub fn finish_tracers(&mut self) {
+    ///
+    /// # Errors
+    /// Why it could not be measured.
+    pub fn finish_tracers(&mut self) -> Result<(), String> {
         if self.tracer.on().quantisation {
-            if self.measurement.found.is_none() {
-                self.measure_error(true);
+            if self.measurement.progress().is_none() {
+                // One that was stopped is waited for.
+                self.measurement.collect(true);
+                if self.measurement.found.is_none() {
+                    self.measure_error(true);
+                }
             }
             self.measurement.collect(true);
         }
+        self.measurement.error.clone().map_or(Ok(()), Err)
     }
 
     /// Everything that tracers have kept.

@@ -306,8 +306,7 @@ impl Session {
 
     /// Captures only while a generation is followed.
     fn follow_if_still(&mut self) {
-        let capture = self.wanted_capture();
-        if let Err(e) = self.engine.set_capture(capture) {
+        if let Err(e) = self.equip_engine() {
             self.complain(e.to_string());
         }
     }
@@ -330,7 +329,7 @@ impl Session {
         self.tracing.used = true;
         self.leave_token();
         let before = std::mem::replace(&mut self.tracing.following, on);
-        if let Err(e) = self.engine.set_capture(self.wanted_capture()) {
+        if let Err(e) = self.equip_engine() {
             self.tracing.following = before;
             self.complain(e.to_string());
             return;

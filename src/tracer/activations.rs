@@ -202,7 +202,8 @@ impl ActivationTracer {
         });
         let mut first = first?;
         let same = |a: &&ActivationAnomaly| {
-            (a.kind, a.layer, a.site) == (first.kind, first.layer, first.site)
+            (a.kind, a.layer, a.site, a.position)
+                == (first.kind, first.layer, first.site, first.position)
         };
         let brick = self.anomalies.iter().find(same).and_then(|a| a.brick);
         if let Some(brick) = brick {

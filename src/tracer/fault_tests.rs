@@ -40,7 +40,7 @@ fn found(
     let mut tracer =
         ModelTracer::new(model, &loaded.tokenizer, "tiny", None, config_of).expect("tracers");
     let mut engine = Engine::new(model.clone(), config, Unobserved).expect("engine");
-    engine.set_probe(tracer.probe()).expect("memory");
+    tracer.equip(&mut engine, None).expect("memory");
     let is_it = |b: &crate::model::Brick| {
         b.id == id && b.layer.is_none_or(|l| l == layer) && matches!(b.op, Op::MatMul { .. })
     };

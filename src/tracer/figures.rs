@@ -542,8 +542,8 @@ pub struct KvCacheStateTrace {
     /// As [`crate::engine::CacheState::fragmentation`].
     #[serde(with = "Exact")]
     pub fragmentation: f32,
-    /// Positions that attention read: where attention is traced, those with a weight of at least its threshold in any
-    /// head; else all that are visible, as ranges joined. At most 256, the newest.
+    /// Positions that attention read: where attention is traced, those in the recorded top of any traced head; else all
+    /// that are visible. At most 256, the newest.
     pub accessed_positions: Vec<u32>,
 }
 

@@ -102,8 +102,8 @@ impl KvTracer {
         }
     }
 
-    /// Reads the engine after a step. `accessed`: the positions of sequence 0 that had a weight of at least the threshold in
-    /// any head of any query of the step, ascending, each once; `None` where attention is not traced, and then all that
+    /// Reads the engine after a step. `accessed`: the positions of sequence 0 in the recorded top of any traced head of any
+    /// query of the step that is held, ascending, each once; `None` where attention is not traced, and then all that
     /// were visible to one of its queries count. Allocates nothing.
     pub fn step<O: Observer>(&mut self, engine: &Engine<O>, accessed: Option<&[u32]>) {
         self.take(&Seen {

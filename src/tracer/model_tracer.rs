@@ -16,7 +16,7 @@ use crate::engine::capture::Capture;
 use crate::engine::probe::ProbeConfig;
 use crate::engine::sampler::SamplerConfig;
 use crate::engine::{AttentionLog, Engine, EngineError, HeldQuery, Observer};
-use crate::model::Model;
+use crate::model::{Model, Slots};
 use crate::tokenizer::Tokenizer;
 use crate::trace::answer;
 use crate::trace::figures::TokenText;
@@ -25,11 +25,13 @@ use std::sync::Arc;
 
 /// Steps of which activations are kept for the export.
 const STEPS: usize = 256;
+/// Newest tokens whose texts a frame holds.
+const LABELS: usize = 2048;
 /// Newest queries of the focused head that a frame holds.
 const FOCUSED: usize = 128;
 
-/// Traces sequence 0 of an engine. The engine has to leave what [`Self::probe`] and [`Self::capture`] say; every step is
-/// then run to its end by [`Self::finish`] and handed over by [`Self::step_done`].
+/// Traces sequence 0 of an engine. The engine is told by [`Self::equip`]; every step is then run to its end by
+/// [`Self::finish`] and handed over by [`Self::step_done`].
 pub struct ModelTracer {
     model: Arc<Model>,
     tokenizer: Arc<Tokenizer>,
@@ -80,8 +82,7 @@ impl ModelTracer {
         self.config.on
     }
 
-    /// Switches tracers; what those that go off have found is forgotten. The engine has to be told: [`Self::probe`],
-    /// [`Self::capture`].
+    /// Switches tracers; what those that go off have found is forgotten. The engine has to be told: [`Self::equip`].
     pub fn switch(&mut self, on: TracerSet) {
         let before = std::mem::replace(&mut self.config.on, on);
         for kind in TracerKind::ALL {
@@ -89,16 +90,14 @@ impl ModelTracer {
                 self.clear_one(kind);
             }
         }
+        if !on.kv {
+            self.kv = None;
+        }
     }
 
     /// What the engine's steps have to leave.
-    pub fn probe(&self) -> Option<ProbeConfig> {
+    fn probe(&self) -> Option<ProbeConfig> {
         self.config.probe()
-    }
-
-    /// What the engine's steps have to capture.
-    pub fn capture(&self) -> Option<Capture> {
-        self.config.on.logits.then_some(Capture::LAST)
     }
 
     /// Shows this head over time, of those that the model has.
@@ -108,11 +107,6 @@ impl ModelTracer {
             layer.min(hp.n_layers.saturating_sub(1) as u32),
             head.min(hp.n_head.saturating_sub(1) as u32),
         );
-    }
-
-    /// Forgets everything found so far; what is on stays on.
-    pub fn clear(&mut self) {
-        TracerKind::ALL.into_iter().for_each(|k| self.clear_one(k));
     }
 
     fn clear_one(&mut self, kind: TracerKind) {
@@ -125,7 +119,11 @@ impl ModelTracer {
             TracerKind::Attention => {}
             TracerKind::Logits => self.logits.clear(),
             TracerKind::Quantisation => self.live.clear(),
-            TracerKind::Kv => self.kv = None,
+            TracerKind::Kv => {
+                if let Some(kv) = &mut self.kv {
+                    kv.clear();
+                }
+            }
         }
     }
 
@@ -136,9 +134,28 @@ impl ModelTracer {
         of_run.for_each(|k| self.clear_one(k));
     }
 
-    /// The engine is another one from now on.
+    /// The engine is another one from now on, which computes in another way.
     pub fn engine_changed(&mut self) {
         self.kv = None;
+        self.live.clear();
+    }
+
+    /// Has an engine leave what the tracers that are on want, from its next step on; `capture` is what somebody else wants.
+    ///
+    /// # Errors
+    /// A step in progress; a choice of layers and heads that do not exist; [`EngineError::OutOfMemory`].
+    pub fn equip<O: Observer>(
+        &mut self,
+        engine: &mut Engine<O>,
+        capture: Option<Capture>,
+    ) -> Result<(), EngineError> {
+        engine.set_probe(self.probe())?;
+        let own = self.config.on.logits.then_some(Capture::LAST);
+        engine.set_capture(capture.or(own))?;
+        if self.config.on.kv && self.kv.is_none() {
+            self.kv = Some(KvTracer::new(engine));
+        }
+        Ok(())
     }
 
     /// Runs the step in progress to its end.
@@ -164,18 +181,22 @@ impl ModelTracer {
         chosen: Option<u32>,
     ) -> Result<(), EngineError> {
         let on = self.config.on;
-        if on.kv {
+        let Some(span) = engine.spans().iter().find(|s| s.seq == 0).copied() else {
+            return Ok(());
+        };
+        if let Some(kv) = self.kv.as_mut().filter(|_| on.kv) {
+            let slots = engine.config().slots();
             let accessed = match engine.attention() {
-                Some(log) if on.attention => Some(self.read.of(&log, engine.step_tokens())),
+                Some(log) if on.attention => Some(self.read.of(&log, slots, span.tokens)),
                 _ => None,
             };
-            let kv = self.kv.get_or_insert_with(|| KvTracer::new(engine));
             kv.step(engine, accessed);
         }
         if on.activations {
             self.take_activations(engine)?;
         }
-        if let (true, Some(chosen)) = (on.logits, chosen) {
+        // With others beside it the last row of logits may be theirs.
+        if let (true, Some(chosen), 1) = (on.logits, chosen, engine.spans().len()) {
             self.logits.step(engine, &self.tokenizer, sampler, chosen)?;
         }
         Ok(())
@@ -186,10 +207,11 @@ impl ModelTracer {
             return Ok(());
         };
         if self.activations.take(readings) > 0 {
-            let wanted: Vec<_> = self.activations.pending().collect();
-            let wanted: Vec<_> = wanted.into_iter().map(|(i, a)| (i, a.clone())).collect();
-            for (index, anomaly) in wanted {
-                let brick = locate::first_brick(engine, &anomaly)?;
+            let pending = self.activations.pending();
+            let (indexes, anomalies): (Vec<_>, Vec<_>) =
+                pending.map(|(i, a)| (i, a.clone())).unzip();
+            let bricks = locate::first_bricks(engine, &anomalies)?;
+            for (index, brick) in indexes.into_iter().zip(bricks) {
                 self.activations.locate(index, brick);
             }
         }
@@ -242,6 +264,7 @@ impl ModelTracer {
             .flat_map(|q| log.of(*q))
             .map(|r| attention::trace(&r))
             .collect();
+        let first_token = engine.past().saturating_sub(LABELS);
         let (layer, head) = self.focus;
         let focused = queries.iter().skip(queries.len().saturating_sub(FOCUSED));
         let focused = focused.filter_map(|q| log.head(*q, layer as usize, head as usize));
@@ -264,15 +287,21 @@ impl ModelTracer {
                 head,
                 queries: focused.map(|r| attention::trace(&r)).collect(),
             },
-            tokens: self.labels(engine.past(), ids),
-            first_token: 0,
+            tokens: self.labels(first_token, engine.past(), ids),
+            first_token: first_token as u32,
             kept: queries.len() as u32,
             dropped: log.dropped(),
         }
     }
 
-    fn labels(&self, past: usize, ids: &mut dyn Iterator<Item = u32>) -> Vec<TokenText> {
+    fn labels(
+        &self,
+        first: usize,
+        past: usize,
+        ids: &mut dyn Iterator<Item = u32>,
+    ) -> Vec<TokenText> {
         ids.take(past)
+            .skip(first)
             .map(|id| answer::text(&self.tokenizer, id))
             .collect()
     }
@@ -299,32 +328,30 @@ impl ModelTracer {
 /// The positions that had weight in a step.
 #[derive(Debug, Default)]
 struct Read {
-    /// By position, whether it had.
-    seen: Vec<bool>,
+    /// By slot, the position that was read there.
+    slots: Vec<Option<u32>>,
     positions: Vec<u32>,
 }
 
 impl Read {
-    /// Positions that are in the top of any head of the newest `tokens` queries, ascending. Allocates nothing once it has
-    /// seen a text as long.
-    fn of(&mut self, log: &AttentionLog<'_>, tokens: usize) -> &[u32] {
-        self.seen.clear();
+    /// Positions that are in the recorded top of any traced head of the newest `tokens` queries, ascending. Allocates
+    /// nothing after the first time.
+    fn of(&mut self, log: &AttentionLog<'_>, slots: Slots, tokens: usize) -> &[u32] {
+        self.slots.clear();
+        self.slots.resize(slots.n, None);
         for query in log.queries(0).rev().take(tokens) {
-            let end = query.place.position as usize + 1;
-            if self.seen.len() < end {
-                self.seen.resize(end, false);
-            }
             for record in log.of(query) {
                 for &p in record.positions {
-                    if let Some(seen) = self.seen.get_mut(p as usize) {
-                        *seen = true;
+                    if let Some(slot) = self.slots.get_mut(slots.slot(p as usize)) {
+                        *slot = Some(p);
                     }
                 }
             }
         }
-        let read = self.seen.iter().enumerate().filter(|(_, seen)| **seen);
         self.positions.clear();
-        self.positions.extend(read.map(|(p, _)| p as u32));
+        self.positions.reserve(slots.n);
+        self.positions.extend(self.slots.iter().flatten());
+        self.positions.sort_unstable();
         &self.positions
     }
 }

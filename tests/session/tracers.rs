@@ -141,7 +141,15 @@ fn tracers_live_through_another_configuration_and_layer_steps() {
     for _ in 0..5 {
         s.obey(Command::StepLayer);
         s.tick();
-        s.snapshot();
+        let frame = s.snapshot().tracer.expect("on");
+        let attention = frame.attention.as_deref().expect("on");
+        // The newest query is one whose step has ended.
+        assert!(
+            attention
+                .heads
+                .iter()
+                .all(|h| h.seen == attention.query_pos + 1)
+        );
     }
     // Inside a token: it is completed first.
     s.obey(Command::Tracer(TracerKind::Attention, false));
@@ -181,7 +189,7 @@ fn the_whole_model_is_measured_on_request_and_no_longer_than_wanted() {
         frame.quantisation.clone().expect("on")
     };
     assert_eq!(view(&mut s).progress, None);
-    s.finish_tracers();
+    s.finish_tracers().expect("measured");
     let found = view(&mut s);
     let model = found.model.clone().expect("measured");
     assert!(found.error.is_none() && found.progress.is_none());
@@ -197,4 +205,26 @@ fn a_reference_of_another_model_is_refused() {
     let refused = cbtop::session::Session::new(llama(), options).err();
     let text = refused.expect("refused").to_string();
     assert!(text.contains("another model"), "{text}");
+}
+
+#[test]
+fn evictions_are_counted_from_the_first_step_on() {
+    let mut options = traced(TracerSet::default());
+    options.config.n_ctx = 16;
+    options.config.chunk = 8;
+    options.config.overflow = cbtop::engine::Overflow::Ring;
+    options.max_tokens = Some(30);
+    let mut s = session(llama(), options);
+    until(&mut s, "a full ring", |s| s.generated() == 20);
+    s.obey(Command::Tracer(TracerKind::Kv, true));
+    s.tick();
+    let frame = s.snapshot().tracer.expect("on");
+    let session = &frame.kv.as_deref().expect("on").session;
+    assert_eq!(session.total_evictions, 1);
+    assert_eq!(session.steps[0].evictions_this_step, 1);
+    assert_eq!(session.window_exhaustions, 1);
+    assert!(session.steps[0].cache_hit_rate.is_some_and(|r| r < 1.0));
+    // A context that is shorter than what is measured otherwise is no error.
+    s.obey(Command::Tracer(TracerKind::Quantisation, true));
+    s.finish_tracers().expect("measured");
 }

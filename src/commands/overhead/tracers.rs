@@ -203,8 +203,7 @@ impl Bench {
     ) -> Result<f64, EngineError> {
         self.engine.truncate(0);
         self.tracer.switch(set);
-        self.engine.set_probe(self.tracer.probe())?;
-        self.engine.set_capture(self.tracer.capture())?;
+        self.tracer.equip(&mut self.engine, None)?;
         work(self)
     }
 

@@ -172,14 +172,13 @@ impl Executor {
         model: &Model,
         probe: Option<ProbeConfig>,
     ) -> Result<(), EngineError> {
-        if probe.as_ref() != self.probe() {
-            // The old one's memory first.
+        let Some(config) = probe else {
             self.probe = None;
-            let positions = self.config.n_ctx * self.config.n_seq;
-            let new = |p| Probe::new(model, p, self.config.threads, positions);
-            self.probe = probe.map(new).transpose()?;
-        }
-        Ok(())
+            return Ok(());
+        };
+        let positions = self.config.n_ctx * self.config.n_seq;
+        let probe = self.probe.get_or_insert_with(Probe::new);
+        probe.set(model, config, self.config.threads, positions)
     }
 
     /// What is looked at.
@@ -204,6 +203,20 @@ impl Executor {
         }
     }
 
+    /// The step has ended.
+    pub fn probe_ends(&mut self) {
+        if let Some(probe) = &mut self.probe {
+            probe.end();
+        }
+    }
+
+    /// The step in progress is given up.
+    pub fn probe_cancels(&mut self) {
+        if let Some(probe) = &mut self.probe {
+            probe.cancel();
+        }
+    }
+
     /// What follows the first `keep` positions of a sequence is forgotten.
     pub fn probe_truncates(&mut self, seq: usize, keep: usize) {
         if let Some(probe) = &mut self.probe {
@@ -213,8 +226,11 @@ impl Executor {
 
     /// See [`crate::engine::Engine::activations`].
     pub fn activations(&mut self, step: &StepInput) -> Option<&ActivationReadings> {
-        let last = step.places.last().map_or(0, |p| p.position);
-        self.probe.as_mut()?.readings(last, step.ids.len())
+        // Of sequence 0 alone.
+        let span = step.spans.iter().find(|s| s.seq == 0);
+        let (end, tokens) = span.map_or((0, 0), |s| (s.end(), s.tokens));
+        let probe = self.probe.as_mut()?;
+        probe.readings(end.saturating_sub(1), tokens)
     }
 
     /// The records of attention.

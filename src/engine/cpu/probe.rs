@@ -22,29 +22,42 @@ pub(in crate::engine) struct Probe {
 }
 
 impl Probe {
-    /// Room for what steps of the engine leave.
+    /// Looks at nothing yet.
+    pub(super) fn new() -> Self {
+        Self {
+            config: ProbeConfig::default(),
+            activations: None,
+            attention: None,
+        }
+    }
+
+    /// Looks at what `config` says from the next step on, in an engine of so many threads and `positions` in all caches;
+    /// what was recorded stays where nothing changes.
     ///
     /// # Errors
-    /// A choice out of range, or [`EngineError::OutOfMemory`].
-    pub(super) fn new(
+    /// A choice out of range, or [`EngineError::OutOfMemory`]; the attention weights then are recorded no longer.
+    pub(super) fn set(
+        &mut self,
         model: &Model,
         config: ProbeConfig,
         threads: usize,
         positions: usize,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<(), EngineError> {
         let hp = &model.hparams;
-        let attention = config
-            .attention
-            .as_ref()
-            .map(|a| Attention::new(hp, a, positions))
-            .transpose()?;
-        Ok(Self {
-            activations: config
+        if config.activations != self.config.activations {
+            self.config.activations = config.activations;
+            self.activations = config
                 .activations
-                .then(|| Activations::new(hp.n_layers, threads)),
-            attention,
-            config,
-        })
+                .then(|| Activations::new(hp.n_layers, threads));
+        }
+        if config.attention != self.config.attention {
+            // The old one's memory first.
+            (self.attention, self.config.attention) = (None, None);
+            let new = |a| Attention::new(hp, a, positions);
+            self.attention = config.attention.as_ref().map(new).transpose()?;
+            self.config.attention = config.attention;
+        }
+        Ok(())
     }
 
     /// A step of these tokens begins.
@@ -54,6 +67,20 @@ impl Probe {
         }
         if let Some(a) = &mut self.attention {
             a.begin(places);
+        }
+    }
+
+    /// The step has ended.
+    pub(super) fn end(&mut self) {
+        if let Some(a) = &mut self.attention {
+            a.open = false;
+        }
+    }
+
+    /// The step in progress is given up.
+    pub(super) fn cancel(&mut self) {
+        if let Some(a) = &mut self.attention {
+            a.cancel();
         }
     }
 
@@ -77,10 +104,14 @@ impl Probe {
         x: &[f32],
     ) {
         if let Some(a) = &self.activations {
+            let moments = (ops.moments)(x);
             // SAFETY: the caller's promise.
-            unsafe { a.of_thread(tid) }
-                .at(at)
-                .add(position as u32, &(ops.moments)(x));
+            let reading = unsafe { a.of_thread(tid) }.at(at);
+            match at {
+                // A thread has computed some rows of them only.
+                Place::Logits => reading.add_part(position as u32, &moments),
+                _ => reading.add(position as u32, &moments),
+            }
         }
     }
 
@@ -182,6 +213,8 @@ impl Activations {
                 layer.iter_mut().zip(seen).for_each(|(a, b)| a.merge(b));
             }
         }
+        let logits = all.logits.moments;
+        all.logits.judge_spread(position as u32, &logits);
         &self.all
     }
 }
@@ -220,8 +253,10 @@ pub(in crate::engine) struct Attention {
     recorded: u64,
     /// The oldest of them that may be held.
     oldest: u64,
-    /// The first query of the step, and its tokens.
+    /// The first query of the newest step, and its tokens.
     step: (u64, usize),
+    /// Whether that step has not ended: its queries are not there yet.
+    open: bool,
 }
 
 impl Attention {
@@ -277,10 +312,13 @@ impl Attention {
             recorded: 0,
             oldest: 0,
             step: (0, 0),
+            open: false,
         })
     }
 
     fn begin(&mut self, places: impl ExactSizeIterator<Item = QueryPlace>) {
+        self.cancel();
+        self.open = true;
         let tokens = places.len();
         self.step = (self.recorded, tokens);
         self.recorded += tokens as u64;
@@ -292,6 +330,19 @@ impl Attention {
             let at = (self.step.0 + i as u64) % self.held as u64;
             self.places[at as usize] = Some(place);
         }
+    }
+
+    /// Takes the queries of a step back that has not ended.
+    fn cancel(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let (first, tokens) = self.step;
+        for q in first.max(self.oldest)..first + tokens as u64 {
+            self.places[(q % self.held as u64) as usize] = None;
+        }
+        self.recorded = first.max(self.oldest);
+        self.step = (self.recorded, 0);
     }
 
     fn truncate(&mut self, seq: u32, keep: u32) {
@@ -315,7 +366,8 @@ impl Attention {
     /// Where the record of a token of the step lies; `None` where it is not kept.
     fn column(&self, token: usize) -> Option<usize> {
         let (first, tokens) = self.step;
-        (token + self.held >= tokens).then(|| ((first + token as u64) % self.held as u64) as usize)
+        (token < tokens && token + self.held >= tokens)
+            .then(|| ((first + token as u64) % self.held as u64) as usize)
     }
 
     fn record(&self, column: usize, layer: usize, head: usize) -> usize {
@@ -368,14 +420,15 @@ impl Attention {
         let recent = (newest..p.len()).filter(is_new).map(|i| f64::from(p[i]));
         ints[N_TOP] = sums.n_top as u32;
         ints[SEEN] = p.len() as u32;
-        floats[TAIL] = (sums.sum - top).max(0.0) as f32;
-        floats[SINK] = if has_sink {
-            (1.0 - sums.sum).max(0.0) as f32
+        floats[TAIL] = not_below_zero(sums.sum - top);
+        let beside = if has_sink {
+            1.0 - sums.sum
         } else {
-            0.0
+            0.0 * sums.sum
         };
+        floats[SINK] = not_below_zero(beside);
         // Of the weights as shares of their own sum, which is 1 where there is no sink beside them.
-        floats[ENTROPY] = (sums.sum.ln() - sums.p_ln_p / sums.sum).max(0.0) as f32;
+        floats[ENTROPY] = not_below_zero(sums.sum.ln() - sums.p_ln_p / sums.sum);
         floats[FIRST] = if seen.position(0) == 0 && !p.is_empty() {
             p[0]
         } else {
@@ -409,7 +462,12 @@ impl Attention {
         &self,
         seq: u32,
     ) -> impl DoubleEndedIterator<Item = (usize, QueryPlace)> {
-        let columns = (self.oldest..self.recorded).map(|q| (q % self.held as u64) as usize);
+        let end = if self.open {
+            self.step.0
+        } else {
+            self.recorded
+        };
+        let columns = (self.oldest..end).map(|q| (q % self.held as u64) as usize);
         columns.filter_map(move |c| Some((c, self.places[c].filter(|p| p.seq == seq)?)))
     }
 
@@ -442,6 +500,11 @@ impl Attention {
             weights: &floats[WEIGHTS..][..n_top],
         }
     }
+}
+
+/// Rounding may leave less than nothing; what is no number stays so.
+fn not_below_zero(x: f64) -> f32 {
+    if x < 0.0 { 0.0 } else { x as f32 }
 }
 
 /// The positions that a query sees, in the order of its weights.

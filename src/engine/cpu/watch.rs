@@ -27,7 +27,7 @@ impl Job<'_> {
         }
     }
 
-    /// Looks at what this thread has written of a token, for tracers.
+    /// Looks at what this thread has written of a token of sequence 0, for tracers.
     fn look(&self, tid: usize, at: Place, token: usize, x: &[f32]) {
         // What only goes through the head is no step.
         if let Some(probe) = self
@@ -36,7 +36,10 @@ impl Job<'_> {
             .as_ref()
             .filter(|_| self.step.like.is_none())
         {
-            let position = self.step.places[token].position;
+            let super::exec::Place { span, position } = self.step.places[token];
+            if self.step.spans.get(span).is_none_or(|s| s.seq != 0) {
+                return;
+            }
             // SAFETY: every caller passes its own thread's number.
             unsafe { probe.saw(self.exec.ops, tid, at, position, x) };
         }

@@ -39,7 +39,7 @@ impl<'a> Shown<'a> {
     /// Of the view chosen.
     fn new(app: &'a App) -> Self {
         let kind = app.views.model.view;
-        let Some(frame) = parts::frame(app).filter(|f| parts::has(&f.on, kind)) else {
+        let Some(frame) = parts::frame(app).filter(|f| f.on.has(kind)) else {
             return Self::Off(kind);
         };
         let found = match kind {

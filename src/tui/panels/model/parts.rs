@@ -1,6 +1,6 @@
 //! What the views share: figures as text, lines, areas side by side.
 
-use crate::tracer::figures::{TracerFrame, TracerKind, TracerSet};
+use crate::tracer::figures::{TracerFrame, TracerKind};
 use crate::tui::format::number;
 use crate::tui::panels::chrome;
 use crate::tui::state::App;
@@ -18,20 +18,9 @@ pub(super) fn frame(app: &App) -> Option<&TracerFrame> {
     app.snapshot().tracer.as_deref()
 }
 
-/// Whether a set has a tracer.
-pub(super) fn has(set: &TracerSet, kind: TracerKind) -> bool {
-    match kind {
-        TracerKind::Activations => set.activations,
-        TracerKind::Attention => set.attention,
-        TracerKind::Logits => set.logits,
-        TracerKind::Quantisation => set.quantisation,
-        TracerKind::Kv => set.kv,
-    }
-}
-
 /// Whether a tracer is on.
 pub(super) fn is_on(app: &App, kind: TracerKind) -> bool {
-    frame(app).is_some_and(|f| has(&f.on, kind))
+    frame(app).is_some_and(|f| f.on.has(kind))
 }
 
 /// A figure of any size in at most eight columns; `-` where there is none.
