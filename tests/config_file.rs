@@ -120,7 +120,7 @@ fn the_file_draws_and_modelled_frames_do_not_depend_on_it() {
         text(&done.stdout)
     };
     let plain = frame(&[]);
-    let own = b"ascii = true\nfocus = \"roofline\"\n[keys]\npause = \"x\"";
+    let own = b"ascii = true\nfocus = \"roofline\"\n[keys]\npause = \"y\"";
     let file = write(home, ".config/cbtop/config.toml", own);
     assert_eq!(frame(&[]), plain);
     let drawn = frame(&["--config", &file]);
