@@ -125,5 +125,5 @@ fn the_file_draws_and_modelled_frames_do_not_depend_on_it() {
     assert_eq!(frame(&[]), plain);
     let drawn = frame(&["--config", &file]);
     assert!(drawn.is_ascii() && drawn.contains("roofline"), "{drawn}");
-    assert!(drawn.contains(" x pause "), "{drawn}");
+    assert!(drawn.contains(" y pause "), "{drawn}");
 }
