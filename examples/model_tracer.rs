@@ -1,6 +1,8 @@
 //! Traces a prompt with all five tracers and prints what they found.
 //!
-//! `cargo run --release --example model_tracer [MODEL.gguf] [PROMPT]`
+//! ```text
+//! cargo run --release --example model_tracer -- [FILE] [PROMPT]
+//! ```
 
 use cbtop::engine::sampler::{Sampler, SamplerConfig};
 use cbtop::engine::{Engine, Logits, StepKind, Unobserved};
@@ -17,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let source = args.next().map_or(Source::Demo, |p| Source::File(p.into()));
     let prompt = args.next().unwrap_or("The capital of France is".into());
     let loaded = Loaded::open(source)?;
-    let ids = loaded.tokenizer.encode(&prompt, true, false)?;
+    let ids = loaded.tokenizer.encode(&prompt, true, true)?;
 
     let config = ModelTracerConfig {
         on: TracerSet::ALL,
