@@ -330,14 +330,10 @@ impl Sums {
     }
 
     fn token(&mut self, got: &[f32], want: Option<&[f32]>, next: u32) {
-        let nll = |logits: &[f32]| {
-            let logit = logits.get(next as usize).copied().unwrap_or(f32::NAN);
-            logsumexp(logits) - f64::from(logit)
-        };
-        let own = nll(got);
+        let own = nll(got, next);
         self.nll.add(own);
         if let Some(want) = want {
-            let other = nll(want);
+            let other = nll(want, next);
             self.reference.add(other);
             self.difference.add(own - other);
             self.divergence += divergence(want, got);
@@ -358,6 +354,12 @@ impl Sums {
             same_top: self.same_top as f64 / n,
         }
     }
+}
+
+/// Negative log-likelihood of a token by a row of logits, nats.
+pub fn nll(logits: &[f32], token: u32) -> f64 {
+    let logit = logits.get(token as usize).copied().unwrap_or(f32::NAN);
+    logsumexp(logits) - f64::from(logit)
 }
 
 /// Kullback-Leibler divergence of the distribution of logits `q` from that of `p`, nats, never below 0.

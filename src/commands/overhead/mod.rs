@@ -23,9 +23,59 @@ const NONE: usize = SyncMode::None as usize;
 /// Fewer rounds give no interval worth the name.
 const FEWEST_ROUNDS: usize = 8;
 
-/// What a mode costs.
+/// What one way of watching costs.
 #[derive(Debug, Serialize)]
 struct Cost {
+    what: &'static str,
+    /// Time against the same work unwatched in the same round: median, and a 95% interval of it.
+    ratio: f64,
+    ratio_low: f64,
+    ratio_high: f64,
+    /// Tokens a second with it.
+    tok_s: f64,
+}
+
+impl Cost {
+    /// From the times of every round, seconds, of `tokens` tokens, unwatched and watched.
+    fn new(what: &'static str, tokens: usize, bare: &[f64], with: &[f64]) -> Self {
+        let ratios = with.iter().zip(bare).map(|(w, b)| w / b);
+        let [ratio_low, ratio, ratio_high] = median_interval(ratios.collect());
+        Self {
+            what,
+            ratio,
+            ratio_low,
+            ratio_high,
+            tok_s: tokens as f64 / median(with),
+        }
+    }
+}
+
+/// Rows of costs under a head.
+fn cost_table(head: &str, costs: &[Cost], out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "\n| {head:<34} | {:>8} | {:>7} | {:>18} |",
+        "tok/s", "cost", "95% interval"
+    )?;
+    writeln!(
+        out,
+        "|------------------------------------|---------:|--------:|-------------------:|"
+    )?;
+    for c in costs {
+        let range = format!("{} to {}", percent(c.ratio_low), percent(c.ratio_high));
+        let (what, cost) = (c.what, percent(c.ratio));
+        writeln!(
+            out,
+            "| {what:<34} | {:>8.1} | {cost:>7} | {range:>18} |",
+            c.tok_s
+        )?;
+    }
+    Ok(())
+}
+
+/// What a mode costs.
+#[derive(Debug, Serialize)]
+struct ModeCost {
     mode: &'static str,
     says: &'static str,
     /// Time of a token against that of an unwatched engine in the same round: median, and a 95% interval of it.
@@ -47,7 +97,7 @@ struct Costs {
     rounds: usize,
     tokens_a_round: usize,
     unwatched_tok_s: f64,
-    modes: Vec<Cost>,
+    modes: Vec<ModeCost>,
 }
 
 /// Runs the command.
@@ -76,7 +126,7 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         let [ratio_low, ratio, ratio_high] = median_interval(ratios);
         let ratios: Vec<f64> = watched.iter().zip(&none).map(|(w, n)| w / n).collect();
         let [ratio_to_none_low, ratio_to_none, ratio_to_none_high] = median_interval(ratios);
-        Cost {
+        ModeCost {
             mode: mode.name(),
             says: mode.says(),
             ratio,

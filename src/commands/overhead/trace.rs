@@ -1,6 +1,6 @@
 //! `cbtop overhead --trace`: what capturing the residual stream costs, against the same engine that captures nothing.
 
-use super::{CONTEXT, median, median_interval, percent, print};
+use super::{CONTEXT, Cost, cost_table, median, print};
 use crate::cli::OverheadArgs;
 use crate::commands::{printable, setup};
 use anyhow::{Context, bail};
@@ -23,18 +23,6 @@ use std::time::Instant;
 const PROMPT: usize = 512;
 /// Boundary residuals appended to see whether memory grows.
 const BOUNDARIES: u32 = 100_000;
-
-/// What one way of capturing costs.
-#[derive(Debug, Serialize)]
-struct Cost {
-    what: &'static str,
-    /// Time against the same work without capture in the same round: median, and a 95% interval of it.
-    ratio: f64,
-    ratio_low: f64,
-    ratio_high: f64,
-    /// Tokens a second with capture.
-    tok_s: f64,
-}
 
 #[derive(Debug, Serialize)]
 struct Costs {
@@ -93,16 +81,8 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         ),
     ];
     let capture = ways.into_iter().map(|(what, tokens, bare, with)| {
-        let with: Vec<f64> = with;
-        let ratios = with.iter().zip(&bare).map(|(w, b): (&f64, &f64)| w / b);
-        let [ratio_low, ratio, ratio_high] = median_interval(ratios.collect());
-        Cost {
-            what,
-            ratio,
-            ratio_low,
-            ratio_high,
-            tok_s: tokens as f64 / median(&with),
-        }
+        let (bare, with): (Vec<f64>, Vec<f64>) = (bare, with);
+        Cost::new(what, tokens, &bare, &with)
     });
     let capture = capture.collect();
     let (chains_grew_bytes, chains_file_bytes) = bench.chains_growth(folder.path())?;
@@ -140,25 +120,7 @@ fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
         c.decode_tok_s,
         c.prefill_tok_s
     )?;
-    writeln!(
-        out,
-        "\n| {:<34} | {:>8} | {:>7} | {:>18} |",
-        "captured", "tok/s", "cost", "95% interval"
-    )?;
-    writeln!(
-        out,
-        "|------------------------------------|---------:|--------:|-------------------:|"
-    )?;
-    for m in &c.capture {
-        let interval = format!("{} to {}", percent(m.ratio_low), percent(m.ratio_high));
-        writeln!(
-            out,
-            "| {:<34} | {:>8.1} | {:>7} | {interval:>18} |",
-            m.what,
-            m.tok_s,
-            percent(m.ratio)
-        )?;
-    }
+    cost_table("captured", &c.capture, out)?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     writeln!(
         out,

@@ -1,6 +1,6 @@
 //! `cbtop overhead --tracers`: what each tracer costs, against the same engine without any, in one run.
 
-use super::{CONTEXT, median, median_interval, percent, print};
+use super::{CONTEXT, Cost, cost_table, median, print};
 use crate::cli::OverheadArgs;
 use crate::commands::{printable, setup};
 use cbtop::engine::sampler::{Sampler, SamplerConfig};
@@ -27,19 +27,6 @@ const SETS: [&str; 7] = [
     "all",
 ];
 
-/// What a choice of tracers costs.
-#[derive(Debug, Serialize)]
-struct Cost {
-    tracers: &'static str,
-    /// `decode` or `prefill`.
-    phase: &'static str,
-    /// Time against the same work without tracers in the same round: median, and a 95% interval of it.
-    ratio: f64,
-    ratio_low: f64,
-    ratio_high: f64,
-    tok_s: f64,
-}
-
 #[derive(Debug, Serialize)]
 struct Costs {
     model: String,
@@ -50,10 +37,11 @@ struct Costs {
     prompt_tokens: usize,
     decode_tok_s: f64,
     prefill_tok_s: f64,
-    costs: Vec<Cost>,
+    decode: Vec<Cost>,
+    prefill: Vec<Cost>,
 }
 
-/// Times of a round, microseconds: without tracers (the mean of the two runs around the others), then by [`SETS`].
+/// Times of a round, seconds: without tracers (the mean of the two runs around the others), then by [`SETS`].
 type Round = (f64, [f64; SETS.len()]);
 
 /// Runs the command.
@@ -74,26 +62,14 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
             prefill.push(p);
         }
     }
-    let bare = |rounds: &[Round]| median(&rounds.iter().map(|r| r.0).collect::<Vec<_>>());
-    let mut costs = Vec::new();
-    for (phase, tokens, rounds) in [
-        ("decode", args.tokens, &decode),
-        ("prefill", prompt, &prefill),
-    ] {
-        for (i, tracers) in SETS.into_iter().enumerate() {
-            let ratios = rounds.iter().map(|r| r.1[i] / r.0).collect();
-            let [ratio_low, ratio, ratio_high] = median_interval(ratios);
+    let bare = |rounds: &[Round]| -> Vec<f64> { rounds.iter().map(|r| r.0).collect() };
+    let costs = |tokens: usize, rounds: &[Round]| -> Vec<Cost> {
+        let cost = |(i, what)| {
             let with: Vec<f64> = rounds.iter().map(|r| r.1[i]).collect();
-            costs.push(Cost {
-                tracers,
-                phase,
-                ratio,
-                ratio_low,
-                ratio_high,
-                tok_s: 1e6 * tokens as f64 / median(&with),
-            });
-        }
-    }
+            Cost::new(what, tokens, &bare(rounds), &with)
+        };
+        SETS.into_iter().enumerate().map(cost).collect()
+    };
     let costs = Costs {
         model: loaded.name(),
         kernels: config.kernels.name(),
@@ -101,9 +77,10 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         rounds: args.rounds,
         tokens_a_round: args.tokens,
         prompt_tokens: prompt,
-        decode_tok_s: 1e6 * args.tokens as f64 / bare(&decode),
-        prefill_tok_s: 1e6 * prompt as f64 / bare(&prefill),
-        costs,
+        decode_tok_s: args.tokens as f64 / median(&bare(&decode)),
+        prefill_tok_s: prompt as f64 / median(&bare(&prefill)),
+        decode: costs(args.tokens, &decode),
+        prefill: costs(prompt, &prefill),
     };
     print(args.format, &costs, table, out)
 }
@@ -121,31 +98,8 @@ fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
         c.decode_tok_s,
         c.prefill_tok_s
     )?;
-    writeln!(
-        out,
-        "\n| {:<24} | {:<7} | {:>8} | {:>8} | {:>20} |",
-        "tracers", "phase", "tok/s", "cost", "95% interval"
-    )?;
-    writeln!(
-        out,
-        "|--------------------------|---------|---------:|---------:|---------------------:|"
-    )?;
-    for cost in &c.costs {
-        let range = format!(
-            "{} to {}",
-            percent(cost.ratio_low),
-            percent(cost.ratio_high)
-        );
-        writeln!(
-            out,
-            "| {:<24} | {:<7} | {:>8.1} | {:>8} | {range:>20} |",
-            cost.tracers,
-            cost.phase,
-            cost.tok_s,
-            percent(cost.ratio)
-        )?;
-    }
-    Ok(())
+    cost_table("decode with", &c.decode, out)?;
+    cost_table("prefill with", &c.prefill, out)
 }
 
 /// One engine, and tracers that are switched on in turn.
@@ -225,12 +179,12 @@ impl Bench {
         for _ in 0..self.tokens {
             self.step(0..1, StepKind::Decode)?;
         }
-        Ok(began.elapsed().as_secs_f64() * 1e6)
+        Ok(began.elapsed().as_secs_f64())
     }
 
     fn prefill(&mut self) -> Result<f64, EngineError> {
         let began = Instant::now();
         self.step(0..self.prompt.len(), StepKind::Prefill)?;
-        Ok(began.elapsed().as_secs_f64() * 1e6)
+        Ok(began.elapsed().as_secs_f64())
     }
 }

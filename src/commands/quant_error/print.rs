@@ -15,14 +15,6 @@ fn letter(grade: ErrorGrade) -> &'static str {
     }
 }
 
-fn word(grade: ErrorGrade) -> &'static str {
-    match grade {
-        ErrorGrade::Acceptable => "acceptable",
-        ErrorGrade::Warning => "warning",
-        ErrorGrade::Critical => "critical",
-    }
-}
-
 fn painted(grade: ErrorGrade, text: &str, colour: bool) -> String {
     let code = match grade {
         ErrorGrade::Acceptable => 32,
@@ -100,7 +92,7 @@ pub fn table(p: &Printed<'_>, all: bool, colour: bool, out: &mut impl Write) -> 
         "  perplexity of these tokens {:.4} against {:.4}: {:+.4}",
         e.perplexity, e.reference_perplexity, e.perplexity_delta
     )?;
-    let verdict = format!("{} {}", letter(p.grade), word(p.grade));
+    let verdict = format!("{} {}", letter(p.grade), p.grade.name());
     writeln!(
         out,
         "{}: the worst of own errors and logits",
@@ -179,7 +171,7 @@ pub fn csv(e: &ModelQuantisationError, out: &mut impl Write) -> anyhow::Result<(
             &r.snr_db.map_or(String::new(), number),
             &number(r.mse),
             &number(r.max_abs_error),
-            word(r.grade),
+            r.grade.name(),
             &r.vectors.to_string(),
         ])?;
     }

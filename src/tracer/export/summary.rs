@@ -3,7 +3,7 @@
 use super::TracerExport;
 use crate::tracer::attention::mass;
 use crate::tracer::figures::{
-    ErrorGrade, ErrorOf, KvCacheSessionTrace, LogitEvolutionTrace, ModelQuantisationError,
+    ErrorOf, KvCacheSessionTrace, LogitEvolutionTrace, ModelQuantisationError,
     QuantisationErrorTrace,
 };
 use std::collections::BTreeMap;
@@ -143,11 +143,7 @@ fn brick(error: &QuantisationErrorTrace) -> String {
     let snr = error
         .snr_db
         .map_or_else(String::new, |db| format!(", {db:.1} dB"));
-    let grade = match error.grade {
-        ErrorGrade::Acceptable => "acceptable",
-        ErrorGrade::Warning => "warning",
-        ErrorGrade::Critical => "critical",
-    };
+    let grade = error.grade.name();
     format!(
         "  {layer}{} {}: cosine {:.5}{snr}, {grade}",
         error.brick_id.name(),

@@ -4,11 +4,11 @@ use super::product::{Product, weight_type};
 use super::{Baseline, ErrorSums, QuantisationError, cosine};
 use crate::engine::inspect::BrickVector;
 use crate::engine::reference::Reference;
-use crate::engine::sampler::{argmax, logsumexp};
+use crate::engine::sampler::argmax;
 use crate::engine::{Config, Engine, Logits, Overflow, StepKind, Unobserved};
 use crate::model::{Buf, Model};
 use crate::tracer::figures::{ErrorOf, ModelQuantisationError};
-use crate::tracer::perplexity::divergence;
+use crate::tracer::perplexity::{divergence, nll};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -191,13 +191,9 @@ impl Outputs {
         let Some(next) = self.next.get(token).copied().flatten() else {
             return;
         };
-        let nll = |logits: &[f32]| {
-            let l = logits.get(next as usize).copied().unwrap_or(f32::NAN);
-            logsumexp(logits) - f64::from(l)
-        };
         self.predicted += 1;
-        self.nll += nll(got);
-        self.reference_nll += nll(want);
+        self.nll += nll(got, next);
+        self.reference_nll += nll(want, next);
     }
 }
 

@@ -9,6 +9,15 @@ impl ErrorGrade {
     /// Least cosine that is no more than a warning.
     pub const WARNING: f64 = 0.99;
 
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acceptable => "acceptable",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+
     /// By the cosine; a limit that is hit exactly belongs to the better grade.
     pub fn of(cosine: f64) -> Self {
         if cosine >= Self::ACCEPTABLE {

@@ -138,14 +138,10 @@ fn sentence(app: &App, view: &QuantisationView, rows: &[Row<'_>]) -> (Vec<(u8, S
         let text = "nothing was compared yet: one layer a token is";
         return (vec![(0, text.into())], app.theme.dim);
     };
-    let grade = match worst.grade {
-        ErrorGrade::Acceptable => "acceptable",
-        ErrorGrade::Warning => "a warning",
-        ErrorGrade::Critical => "critical",
-    };
+    let grade = worst.grade.name();
     let place = layer(worst).map_or(String::new(), |l| format!(" in layer {l}"));
     let text = format!(
-        "worst: {}{place}, cosine {} is {grade}",
+        "worst: {}{place}, cosine {}: {grade}",
         worst.brick_id.name(),
         cosine(worst.cosine_similarity),
     );
