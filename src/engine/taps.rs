@@ -69,6 +69,25 @@ impl<O: Observer> Engine<O> {
         Ok(())
     }
 
+    /// Makes room for more rows of logits, at most a chunk: the lens reads so many vectors with one pass over the head.
+    ///
+    /// # Errors
+    /// A step in progress, or [`EngineError::OutOfMemory`].
+    pub fn reserve_logit_rows(&mut self, rows: usize) -> Result<(), EngineError> {
+        let rows = rows.min(self.config.chunk);
+        if rows <= self.config.rows() {
+            return Ok(());
+        }
+        if self.in_step() {
+            return Err(EngineError::Edit(
+                "rows of logits cannot be added inside a token; finish it first".into(),
+            ));
+        }
+        self.exec.set_logit_rows(rows)?;
+        self.config.logit_rows = rows;
+        Ok(())
+    }
+
     /// The logit lens: each of `residuals`, `[n][n_embd]`, through the final norm, whose scale is computed for it, and the
     /// head. `each(i, logits)` gets `[n_vocab]` for every one. Activations are rounded as in the last step: a vector that
     /// comes alone gives, bit for bit, the logits that it had there; several share the weights,

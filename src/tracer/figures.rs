@@ -396,7 +396,7 @@ pub struct LogitEvolutionTrace {
     pub decisive_layer: u32,
     /// The first layer from which on the chosen token is first; `None` where it never is (something else was drawn).
     pub stable_from: Option<u32>,
-    /// How many of the five tokens that are first in the end are among the first five, after the embedding and after every
+    /// How many of the five tokens that are first in the end have a rank of at most 5, after the embedding and after every
     /// layer.
     pub top5_overlap: Vec<u32>,
     /// Temperature; 0 for greedy.

@@ -178,13 +178,14 @@ impl Evolution {
     }
 
     fn add(&mut self, row: &[f32]) {
+        let mut common = 0;
         for ((id, logits), ranks) in self.ids.iter().zip(&mut self.logits).zip(&mut self.ranks) {
+            let rank = rank(row, *id);
+            common += u32::from(rank <= TOP as u32 && self.last.contains(id));
             logits.push(row.get(*id as usize).copied().unwrap_or(f32::NAN));
-            ranks.push(rank(row, *id));
+            ranks.push(rank);
         }
-        let first = top(row, TOP);
-        let common = first.iter().filter(|(id, _)| self.last.contains(id));
-        self.overlap.push(common.count() as u32);
+        self.overlap.push(common);
     }
 
     /// The layer whose work raised the token's logit most above the mean of the others followed. The rise of layer `l`, its

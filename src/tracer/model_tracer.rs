@@ -27,6 +27,9 @@ use std::sync::Arc;
 const STEPS: usize = 256;
 /// Newest tokens whose texts a frame holds.
 const LABELS: usize = 2048;
+/// Most vectors that the lens reads in one pass over the head, and bytes of logits it may take for them.
+const LENS_ROWS: usize = 32;
+const LENS_BYTES: usize = 8 << 20;
 /// Newest queries of the focused head that a frame holds.
 const FOCUSED: usize = 128;
 
@@ -151,6 +154,10 @@ impl ModelTracer {
     ) -> Result<(), EngineError> {
         engine.set_probe(self.probe())?;
         let own = self.config.on.logits.then_some(Capture::LAST);
+        if self.config.on.logits {
+            let row = self.model.n_vocab * size_of::<f32>();
+            engine.reserve_logit_rows((LENS_BYTES / row.max(1)).clamp(1, LENS_ROWS))?;
+        }
         engine.set_capture(capture.or(own))?;
         if self.config.on.kv && self.kv.is_none() {
             self.kv = Some(KvTracer::new(engine));

@@ -88,11 +88,12 @@ impl Panel {
     pub fn short(self) -> &'static str {
         match self {
             Self::Path => "path",
-            Self::Advice => "advice",
+            Self::Advice => "tune",
+            Self::Memory => "mem",
             Self::Counters => "perf",
             Self::Timeline => "time",
             Self::Roofline => "roof",
-            Self::Latency => "latency",
+            Self::Latency => "lat",
             Self::Tree => "tree",
             Self::Trace => "trace",
             Self::Model => "model",

@@ -78,6 +78,29 @@ impl Buffers {
         })
     }
 
+    /// More rows of logits; those that are there stay.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`].
+    pub(super) fn set_logit_rows(&mut self, rows: usize) -> Result<(), EngineError> {
+        let old = &mut self.floats[Buf::Logits as usize];
+        let bytes = old.stride() * rows * size_of::<f32>();
+        let mut probe: Vec<u8> = Vec::new();
+        probe
+            .try_reserve_exact(bytes)
+            .map_err(|_| EngineError::OutOfMemory {
+                what: "rows of logits",
+                bytes: bytes as u64,
+            })?;
+        let new = Columns::new(old.dim(), rows);
+        for c in 0..old.cols().min(rows) {
+            // SAFETY: `&mut self`: no job is running, and the new columns are nobody else's yet.
+            unsafe { new.col_mut(c).copy_from_slice(old.col(c)) };
+        }
+        *old = new;
+        Ok(())
+    }
+
     pub(super) fn get(&self, b: Buf) -> &Columns {
         &self.floats[b as usize]
     }

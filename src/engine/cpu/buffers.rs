@@ -40,6 +40,11 @@ impl Columns {
         self.storage.bytes() as u64
     }
 
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
     /// Floats of a column.
     pub fn dim(&self) -> usize {
         self.dim

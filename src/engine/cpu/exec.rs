@@ -238,6 +238,16 @@ impl Executor {
         self.probe.as_ref()?.attention()
     }
 
+    /// Makes room for `rows` rows of logits; those that are there stay.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`].
+    pub fn set_logit_rows(&mut self, rows: usize) -> Result<(), EngineError> {
+        self.buffers.set_logit_rows(rows)?;
+        self.config.logit_rows = rows;
+        Ok(())
+    }
+
     /// See [`crate::engine::Engine::set_edits`].
     pub fn set_edits(&mut self, edits: Option<Arc<Edits>>) {
         self.edits = edits.filter(|e| !e.is_empty());

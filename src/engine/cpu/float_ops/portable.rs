@@ -406,28 +406,32 @@ pub(super) fn weights<A: Arith>(
         floor: threshold,
     };
     for (i, p) in chunks.iter().enumerate() {
-        let mut largest = p[0];
-        for j in 0..16 {
-            let p = p[j];
-            sums[j] += f64::from(p);
-            logs[j] += f64::from(p * ln::<A>(p));
-            largest = if p > largest { p } else { largest };
-        }
-        if largest >= top.floor {
+        if add_weights::<A>(p, &mut sums, &mut logs) >= top.floor {
             top.take(16 * i, p);
         }
     }
+    // Zeros add nothing to either sum.
+    let mut last = [0.0; 16];
+    last[..rest.len()].copy_from_slice(rest);
+    add_weights::<A>(&last, &mut sums, &mut logs);
     top.take(16 * chunks.len(), rest);
-    let n_top = top.n;
-    let rest_logs = rest.iter().map(|p| f64::from(p * ln::<A>(*p)));
     WeightSums {
-        sum: sums
-            .into_iter()
-            .chain(rest.iter().map(|p| (*p).into()))
-            .sum(),
-        p_ln_p: logs.into_iter().chain(rest_logs).sum(),
-        n_top,
+        sum: sums.into_iter().sum(),
+        p_ln_p: logs.into_iter().sum(),
+        n_top: top.n,
     }
+}
+
+/// Adds weights and their `p ln p` to running sums; the largest of them.
+#[inline(always)]
+fn add_weights<A: Arith>(p: &[f32; 16], sums: &mut [f64; 16], logs: &mut [f64; 16]) -> f32 {
+    let mut largest = p[0];
+    for j in 0..16 {
+        sums[j] += f64::from(p[j]);
+        logs[j] += f64::from(p[j] * ln::<A>(p[j]));
+        largest = if p[j] > largest { p[j] } else { largest };
+    }
+    largest
 }
 
 /// The largest weights so far.
@@ -449,17 +453,21 @@ impl Top<'_> {
     }
 
     fn put(&mut self, index: usize, p: f32) {
-        // Behind its equals: the first of them stays first.
-        let at = self.weights[..self.n].partition_point(|w| *w >= p);
-        if at == self.weights.len() {
+        let room = self.weights.len();
+        if self.n == room && (room == 0 || p <= self.weights[room - 1]) {
             return;
         }
-        self.n = (self.n + 1).min(self.weights.len());
-        self.weights[at..self.n].rotate_right(1);
-        self.positions[at..self.n].rotate_right(1);
+        // Behind its equals: the first of them stays first.
+        let mut at = self.n.min(room - 1);
+        while at > 0 && self.weights[at - 1] < p {
+            self.weights[at] = self.weights[at - 1];
+            self.positions[at] = self.positions[at - 1];
+            at -= 1;
+        }
         (self.weights[at], self.positions[at]) = (p, index as u32);
-        if self.n == self.weights.len() {
-            self.floor = self.weights[self.n - 1];
+        self.n = (self.n + 1).min(room);
+        if self.n == room {
+            self.floor = self.weights[room - 1];
         }
     }
 }
