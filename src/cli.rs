@@ -250,7 +250,7 @@ pub enum TraceFlag {
 
 /// Names of tracers, or statements; what is neither is taken for what it looks like, and refused as such.
 fn parse_trace(s: &str) -> Result<TraceFlag, String> {
-    let is_name = |c: char| c.is_ascii_lowercase() || ",_- ".contains(c);
+    let is_name = |c: char| c.is_ascii_alphabetic() || ",_- ".contains(c);
     match s.parse() {
         Ok(set) => Ok(TraceFlag::Tracers(set)),
         Err(e) if lang::parse(s).is_err() && s.chars().all(is_name) => Err(e),
@@ -459,7 +459,7 @@ pub struct TraceArgs {
 pub enum TraceFormat {
     /// Aligned text.
     Table,
-    /// JSON, an object a line.
+    /// JSON; of several statements an object a line.
     Json,
     /// CSV with a header line.
     Csv,

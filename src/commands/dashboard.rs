@@ -2,7 +2,7 @@
 
 use super::{config, export, printable, setup};
 use crate::cli::{DashboardArgs, Format, FrameArgs, TraceFlag};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
 use cbtop::headless::{self, Report};
@@ -10,7 +10,7 @@ use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
 use cbtop::session::snapshot::{Command, RunState, Snapshot};
 use cbtop::session::{self, Loaded, Options, Session};
-use cbtop::trace::lang;
+use cbtop::trace::{answer, lang};
 use cbtop::tracer::ModelTracerConfig;
 use cbtop::tracer::figures::TracerSet;
 use cbtop::tui;
@@ -149,15 +149,11 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     } else {
         probe::peaks(&bandwidth, config.kernels, config.threads)
     };
-    let prompt = args
-        .prompt
-        .clone()
-        .unwrap_or_else(|| if demo { DEMO_PROMPT } else { PROMPT }.into());
     Ok(Options {
         config,
         explicit,
         sampler: setup::sampler(&args.sampler)?,
-        prompt,
+        prompt: prompt(args),
         chat: args.chat,
         max_tokens: args
             .tokens
@@ -183,6 +179,15 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     })
 }
 
+/// The text to continue.
+fn prompt(args: &DashboardArgs) -> String {
+    let default = match args.model {
+        None => DEMO_PROMPT,
+        Some(_) => PROMPT,
+    };
+    args.prompt.clone().unwrap_or_else(|| default.into())
+}
+
 /// What `--trace` and its companions say of tracers.
 fn tracers(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<ModelTracerConfig> {
     let on = match args.trace {
@@ -192,11 +197,29 @@ fn tracers(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<ModelTracerC
     if !args.track.is_empty() && !on.logits {
         bail!("--track follows words through the layers; add --trace logits");
     }
+    if args.reference.is_some() && !on.quantisation {
+        bail!(
+            "--reference is what quantisation error is measured against; add --trace quantisation"
+        );
+    }
+    let prompt = prompt(args);
     let first = |word: &String| {
-        let ids = loaded.tokenizer.encode(word, false, false)?;
-        ids.first()
-            .copied()
-            .with_context(|| format!("--track {}: it has no token", printable(word)))
+        let forms = answer::continuations(&loaded.tokenizer, &prompt, word)
+            .map_err(|e| anyhow!("--track: {e}"))?;
+        // A form of one token is the word itself.
+        let form = forms.iter().find(|f| f.len() == 1).or(forms.first());
+        let Some(&[id, ref rest @ ..]) = form.map(Vec::as_slice) else {
+            bail!("--track {}: it has no token", printable(word));
+        };
+        if !rest.is_empty() {
+            let first = answer::text(&loaded.tokenizer, id).text;
+            eprintln!(
+                "cbtop: --track {}: {} tokens; the first, {first:?}, is followed",
+                printable(word),
+                rest.len() + 1
+            );
+        }
+        Ok(id)
     };
     Ok(ModelTracerConfig {
         on,

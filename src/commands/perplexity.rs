@@ -71,6 +71,12 @@ pub fn run(args: &PerplexityArgs, out: &mut impl Write) -> anyhow::Result<ExitCo
         }
         PerplexityFormat::Text => write_text(&printed, out)?,
     }
+    if !measured.perplexity.is_finite() {
+        eprintln!(
+            "cbtop: the model's logits are no numbers; cbtop --trace activations says where they go wrong"
+        );
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -83,7 +83,12 @@ fn drive(
     let mut next_token = Instant::now();
     loop {
         let order = if session.is_idle() && !session.is_tracing() {
-            commands.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            if session.is_measuring() {
+                // What is measured beside it is shown as it goes.
+                commands.recv_timeout(PUBLISH_EVERY)
+            } else {
+                commands.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            }
         } else {
             // Pacing waits here, so that a command is obeyed at once.
             let due = if session.is_tracing() {

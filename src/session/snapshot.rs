@@ -202,7 +202,7 @@ pub enum Command {
     Tracer(TracerKind, bool),
     /// Show this head of this layer, both from 0, over the queries that are kept.
     FocusHead(u32, u32),
-    /// Measure the error of the whole model on the text so far, or stop measuring.
+    /// Measure the error of the whole model on the first 64 tokens of the text, or stop measuring.
     MeasureError(bool),
     /// Move within a recording; a running session has none and says so.
     Scrub(Scrub),

@@ -205,6 +205,11 @@ impl Session {
         }
     }
 
+    /// Whether the error of the whole model is being measured.
+    pub(super) fn is_measuring(&self) -> bool {
+        self.measurement.running.is_some()
+    }
+
     /// The text so far by position: prompt, then what was generated.
     fn text_ids(&self) -> impl Iterator<Item = u32> {
         self.prompt_ids.iter().chain(self.history()).copied()

@@ -74,7 +74,9 @@ impl FromStr for TracerSet {
     /// Names with commas between them, or `all`.
     fn from_str(s: &str) -> Result<Self, String> {
         let mut set = Self::default();
-        for name in s.split(',').map(str::trim) {
+        for name in s.split(',') {
+            let name = name.trim().to_ascii_lowercase();
+            let name = name.as_str();
             let kind = TracerKind::ALL.into_iter().find(|k| k.name() == name);
             match (kind, name) {
                 (Some(kind), _) => set.set(kind, true),

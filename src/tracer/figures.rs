@@ -511,7 +511,7 @@ pub struct QuantisationView {
     pub live: Vec<QuantisationErrorTrace>,
     /// Tokens that were looked at.
     pub tokens: u64,
-    /// The whole model on the text so far, once measured.
+    /// The whole model on the first tokens of the text, once measured.
     pub model: Option<ModelQuantisationError>,
     /// How far that measurement is: done and all, in parts of it; `None` while none runs.
     pub progress: Option<(u32, u32)>,

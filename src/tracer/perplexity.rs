@@ -337,7 +337,7 @@ impl Sums {
             self.reference.add(other);
             self.difference.add(own - other);
             self.divergence += divergence(want, got);
-            self.same_top += usize::from(argmax(got) == argmax(want));
+            self.same_top += usize::from(same_top(got, want));
         }
     }
 
@@ -354,6 +354,12 @@ impl Sums {
             same_top: self.same_top as f64 / n,
         }
     }
+}
+
+/// Whether two rows of logits have the same most probable token; rows without a number have none.
+pub fn same_top(a: &[f32], b: &[f32]) -> bool {
+    let known = |row: &[f32]| row.iter().any(|l| !l.is_nan());
+    known(a) && known(b) && argmax(a) == argmax(b)
 }
 
 /// Negative log-likelihood of a token by a row of logits, nats.

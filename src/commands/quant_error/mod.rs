@@ -34,6 +34,9 @@ struct Printed<'a> {
 
 /// Measures, prints and judges.
 pub fn run(args: &QuantErrorArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    if let Some(n) = args.tokens.filter(|n| *n < 2) {
+        anyhow::bail!("--tokens is {n}, expected at least 2, so that one can be predicted");
+    }
     let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
     let (config, _) = setup::config(&args.engine, &loaded)?;
     let text = match (&args.text, &args.file) {

@@ -23,8 +23,14 @@ pub fn run(args: &TraceArgs, path: &Path, out: &mut impl Write) -> anyhow::Resul
     }
     eprintln!(
         "cbtop: {} positions are in the cache again, without attention or feed-forward blocks having run",
-        done.positions
+        engine.cached()
     );
+    if engine.cached() < done.positions {
+        eprintln!(
+            "cbtop: the trace has {}; those before have been evicted, but the run that was traced had seen them",
+            done.positions
+        );
+    }
     let mut stream = StreamDecoder::new(Arc::clone(&loaded.tokenizer));
     for id in done.ids.iter().flatten() {
         write!(out, "{}", stream.push(*id))?;

@@ -83,8 +83,17 @@ fn logits(traces: &[LogitEvolutionTrace], lines: &mut Vec<String>) {
         return;
     };
     let mut by_layer: BTreeMap<u32, usize> = BTreeMap::new();
-    for trace in traces {
+    let is_known = |t: &&LogitEvolutionTrace| {
+        let tracked = t.tracked_tokens.iter();
+        let mut own = tracked.filter(|own| own.token_id == t.selected.id);
+        own.all(|own| own.final_probability.is_finite())
+    };
+    for trace in traces.iter().filter(is_known) {
         *by_layer.entry(trace.decisive_layer).or_default() += 1;
+    }
+    if by_layer.is_empty() {
+        lines.push("logits: no numbers, so no layer decided anything".into());
+        return;
     }
     let mut by_layer: Vec<_> = by_layer.into_iter().collect();
     by_layer.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
@@ -94,7 +103,7 @@ fn logits(traces: &[LogitEvolutionTrace], lines: &mut Vec<String>) {
         .map(|(layer, n)| format!("layer {layer} ({n})"))
         .collect();
     lines.push(format!(
-        "logits: {}, decided by {}",
+        "logits: the newest {}, decided by {}",
         tokens(traces.len() as u64),
         decisive.join(", ")
     ));

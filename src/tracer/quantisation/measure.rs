@@ -4,11 +4,10 @@ use super::product::{Product, weight_type};
 use super::{Baseline, ErrorSums, QuantisationError, cosine};
 use crate::engine::inspect::BrickVector;
 use crate::engine::reference::Reference;
-use crate::engine::sampler::argmax;
 use crate::engine::{Config, Engine, Logits, Overflow, StepKind, Unobserved};
 use crate::model::{Buf, Model};
 use crate::tracer::figures::{ErrorOf, ModelQuantisationError};
-use crate::tracer::perplexity::{divergence, nll};
+use crate::tracer::perplexity::{divergence, nll, same_top};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -187,7 +186,7 @@ impl Outputs {
         self.positions += 1;
         self.cosines += cosine(got, want);
         self.divergence += divergence(want, got);
-        self.same_top += u64::from(argmax(got) == argmax(want));
+        self.same_top += u64::from(same_top(got, want));
         let Some(next) = self.next.get(token).copied().flatten() else {
             return;
         };

@@ -406,7 +406,9 @@ pub(super) fn weights<A: Arith>(
         floor: threshold,
     };
     for (i, p) in chunks.iter().enumerate() {
-        if add_weights::<A>(p, &mut sums, &mut logs) >= top.floor {
+        add_weights::<A>(p, &mut sums, &mut logs);
+        // By the bits, which order as weights do: a maximum of floats would be found one after the other.
+        if f32::from_bits(largest(p)) >= top.floor {
             top.take(16 * i, p);
         }
     }
@@ -422,16 +424,17 @@ pub(super) fn weights<A: Arith>(
     }
 }
 
-/// Adds weights and their `p ln p` to running sums; the largest of them.
+/// Adds weights and their `p ln p` to running sums.
 #[inline(always)]
-fn add_weights<A: Arith>(p: &[f32; 16], sums: &mut [f64; 16], logs: &mut [f64; 16]) -> f32 {
-    let mut largest = p[0];
+fn add_weights<A: Arith>(p: &[f32; 16], sums: &mut [f64; 16], logs: &mut [f64; 16]) {
+    let mut terms = [0.0f32; 16];
+    for j in 0..16 {
+        terms[j] = p[j] * ln::<A>(p[j]);
+    }
     for j in 0..16 {
         sums[j] += f64::from(p[j]);
-        logs[j] += f64::from(p[j] * ln::<A>(p[j]));
-        largest = if p[j] > largest { p[j] } else { largest };
+        logs[j] += f64::from(terms[j]);
     }
-    largest
 }
 
 /// The largest weights so far.

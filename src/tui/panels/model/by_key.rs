@@ -96,7 +96,12 @@ pub(super) fn sentence(app: &App, view: &AttentionView) -> String {
     let all = queries(app, view);
     let (at, key) = chosen(app, view);
     let Some(query) = all.get(at) else {
-        return format!("layer {layer}, head {head}: its queries come with the next step");
+        let why = if app.snapshot().playback.is_some() {
+            "its queries are not in the recording, which has those of one head at a time"
+        } else {
+            "its queries come with the next step"
+        };
+        return format!("layer {layer}, head {head}: {why}");
     };
     let weight = match largest(query, key, 1) {
         Some((_, w)) => number(w.into(), 3),

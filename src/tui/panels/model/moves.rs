@@ -82,9 +82,17 @@ fn toggle_by_key(app: &mut App) -> Vec<Command> {
     place.by_key = !place.by_key;
     place.cell = None;
     if place.by_key && elsewhere {
-        return vec![Command::FocusHead(at.0, at.1)];
+        return ask(app, at);
     }
     Vec::new()
+}
+
+/// Asks the session for a head's queries; a recording has those that it has.
+fn ask(app: &App, (layer, head): (u32, u32)) -> Vec<Command> {
+    if app.snapshot().playback.is_some() {
+        return Vec::new();
+    }
+    vec![Command::FocusHead(layer, head)]
 }
 
 /// The area below the tabs.
@@ -140,11 +148,7 @@ fn move_head(app: &mut App, body: Rect, down: i64, right: i64) -> Vec<Command> {
 fn focus(app: &mut App, to: (u32, u32), moved: bool) -> Vec<Command> {
     app.views.model.head = Some(to);
     app.views.model.cell = None;
-    if moved {
-        vec![Command::FocusHead(to.0, to.1)]
-    } else {
-        Vec::new()
-    }
+    if moved { ask(app, to) } else { Vec::new() }
 }
 
 /// A click on a tab shows its view; on a layer, a head, a cell or a brick it selects it.

@@ -337,7 +337,7 @@ fn model(app: &App, view: &QuantisationView, columns: usize, rows: u16) -> Vec<L
         Some(m) => all.extend(measured(app, m, columns, rows)),
         None if all.is_empty() && app.snapshot().playback.is_none() => {
             let text = format!(
-                "{key} measures the whole model on the text so far: logits, KL, perplexity (slow)"
+                "{key} measures the whole model on the first 64 tokens: logits, KL, perplexity"
             );
             all.push(parts::line(app, &text, theme.accent, columns));
         }
