@@ -140,7 +140,7 @@ fn bad_input_is_refused_in_one_line() {
     for (args, words) in [
         (&["quant-error", "--text", ""][..], "at least 2 are needed"),
         (&["quant-error", "-f", &empty], "at least 2 are needed"),
-        (&["quant-error", "-n", "0"], "0 tokens"),
+        (&["quant-error", "-n", "0"], "--tokens is 0"),
         (&["quant-error", "-f", &binary], "no UTF-8 text (byte 1)"),
         (
             &["quant-error", "-n", "100000"],

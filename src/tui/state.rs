@@ -7,7 +7,9 @@ use super::layout::{Inputs, Layout};
 use super::own::Own;
 use super::theme::Theme;
 use crate::model::brick::BrickId;
-use crate::session::snapshot::{AsyncTask, BrickRow, Message, Recommendation, RunState, Snapshot};
+use crate::session::snapshot::{
+    AsyncTask, BrickRow, Message, Recommendation, RunState, Snapshot, TracerKind,
+};
 use ratatui::layout::Rect;
 use std::sync::Arc;
 use std::time::Duration;
@@ -227,6 +229,12 @@ impl App {
         let message = snapshot.message.clone().map(|m| (m, snapshot.seq));
         let mut views = super::views::Views::default();
         views.trace.follow(None, snapshot.trace.as_deref());
+        // The pane opens on something that is on.
+        let on = snapshot.tracer.as_deref().map(|t| t.on);
+        let first = TracerKind::ALL
+            .into_iter()
+            .find(|k| on.is_some_and(|on| on.has(*k)));
+        views.model.view = first.unwrap_or(views.model.view);
         Self {
             theme,
             keymap: if snapshot.playback.is_some() {
