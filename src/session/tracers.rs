@@ -229,10 +229,11 @@ impl Session {
 
     /// What tracers have found; `None` while none is on.
     pub(super) fn tracer_frame(&mut self) -> Option<Arc<TracerFrame>> {
+        // Whatever is on: one that was stopped has to come to its end.
+        self.measurement.collect(false);
         if !self.tracer.on().any() {
             return None;
         }
-        self.measurement.collect(false);
         let mut frame = self.tracer.frame(&self.engine, &mut self.text_ids());
         if let Some(view) = &mut frame.quantisation {
             let view = Arc::make_mut(view);
