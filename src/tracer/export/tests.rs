@@ -411,7 +411,7 @@ fn a_frame_is_exported_and_told_in_short() {
       and 98 more places
     attention: 1 heads at position 7, masses sum to 1 within 1e-3
       attention sink: 1 of 1 heads put at least half their weight on position 0
-    logits: 3 tokens, decided by layer 22 (2), layer 3 (1)
+    logits: the newest 3 tokens, decided by layer 22 (2), layer 3 (1)
       newest: " Paris\u{1b}" after position 7, decided by layer 22, first from layer 24 on
     quantisation: 512 tokens against F32 of the same weights
       logits cosine 0.9988, Kullback-Leibler 0.0123 nats, same first token 97.3%, perplexity 12.5000 (+0.2500)
