@@ -13,7 +13,6 @@ use super::locate;
 use super::logits::LogitTracer;
 use super::quantisation::{Baseline, LiveErrors, QuantisationError};
 use crate::engine::capture::Capture;
-use crate::engine::probe::ProbeConfig;
 use crate::engine::sampler::SamplerConfig;
 use crate::engine::{AttentionLog, Engine, EngineError, HeldQuery, Observer};
 use crate::model::{Model, Slots};
@@ -98,11 +97,6 @@ impl ModelTracer {
         }
     }
 
-    /// What the engine's steps have to leave.
-    fn probe(&self) -> Option<ProbeConfig> {
-        self.config.probe()
-    }
-
     /// Shows this head over time, of those that the model has.
     pub fn focus(&mut self, layer: u32, head: u32) {
         let hp = &self.model.hparams;
@@ -152,7 +146,7 @@ impl ModelTracer {
         engine: &mut Engine<O>,
         capture: Option<Capture>,
     ) -> Result<(), EngineError> {
-        engine.set_probe(self.probe())?;
+        engine.set_probe(self.config.probe())?;
         let own = self.config.on.logits.then_some(Capture::LAST);
         if self.config.on.logits {
             let row = self.model.n_vocab * size_of::<f32>();

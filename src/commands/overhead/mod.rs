@@ -10,6 +10,7 @@ use cbtop::engine::{Config, Engine, EngineError, Logits, StepKind, SyncMode, Uno
 use cbtop::model::Model;
 use cbtop::profiler::stats::Aggregate;
 use cbtop::profiler::{Clock, StepRecorder};
+use cbtop::session::Loaded;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,6 +23,42 @@ const CONTEXT: usize = 32;
 const NONE: usize = SyncMode::None as usize;
 /// Fewer rounds give no interval worth the name.
 const FEWEST_ROUNDS: usize = 8;
+
+/// What is measured, and how often.
+#[derive(Debug, Serialize)]
+struct Setting {
+    model: String,
+    kernels: &'static str,
+    threads: usize,
+    rounds: usize,
+    tokens_a_round: usize,
+}
+
+impl Setting {
+    fn new(loaded: &Loaded, config: &Config, args: &OverheadArgs) -> Self {
+        Self {
+            model: loaded.name(),
+            kernels: config.kernels.name(),
+            threads: config.threads,
+            rounds: args.rounds,
+            tokens_a_round: args.tokens,
+        }
+    }
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}, {}, {} threads; {} rounds of {} tokens",
+            printable(&self.model),
+            self.kernels,
+            self.threads,
+            self.rounds,
+            self.tokens_a_round
+        )
+    }
+}
 
 /// What one way of watching costs.
 #[derive(Debug, Serialize)]
@@ -91,11 +128,8 @@ struct ModeCost {
 
 #[derive(Debug, Serialize)]
 struct Costs {
-    model: String,
-    kernels: &'static str,
-    threads: usize,
-    rounds: usize,
-    tokens_a_round: usize,
+    #[serde(flatten)]
+    setting: Setting,
     unwatched_tok_s: f64,
     modes: Vec<ModeCost>,
 }
@@ -139,11 +173,7 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         }
     });
     let costs = Costs {
-        model: loaded.name(),
-        kernels: config.kernels.name(),
-        threads: config.threads,
-        rounds: args.rounds,
-        tokens_a_round: args.tokens,
+        setting: Setting::new(&loaded, &config, args),
         unwatched_tok_s: tok_s(&bare),
         modes: modes.collect(),
     };
@@ -175,13 +205,8 @@ fn percent(ratio: f64) -> String {
 fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
-        "{}, {}, {} threads; {} rounds of {} tokens; unwatched {:.1} tok/s",
-        printable(&c.model),
-        c.kernels,
-        c.threads,
-        c.rounds,
-        c.tokens_a_round,
-        c.unwatched_tok_s
+        "{}; unwatched {:.1} tok/s",
+        c.setting, c.unwatched_tok_s
     )?;
     let head = [
         "mode",

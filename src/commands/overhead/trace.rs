@@ -1,8 +1,8 @@
 //! `cbtop overhead --trace`: what capturing the residual stream costs, against the same engine that captures nothing.
 
-use super::{CONTEXT, Cost, cost_table, median, print};
+use super::{CONTEXT, Cost, Setting, cost_table, median, print};
 use crate::cli::OverheadArgs;
-use crate::commands::{printable, setup};
+use crate::commands::setup;
 use anyhow::{Context, bail};
 use cbtop::engine::capture::{Capture, Captured};
 use cbtop::engine::{Config, Engine, Logits, StepKind, Unobserved};
@@ -26,11 +26,8 @@ const BOUNDARIES: u32 = 100_000;
 
 #[derive(Debug, Serialize)]
 struct Costs {
-    model: String,
-    kernels: &'static str,
-    threads: usize,
-    rounds: usize,
-    tokens_a_round: usize,
+    #[serde(flatten)]
+    setting: Setting,
     prompt_tokens: usize,
     decode_tok_s: f64,
     prefill_tok_s: f64,
@@ -89,11 +86,7 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
     let (boundaries_grew_bytes, boundaries_file_bytes) =
         boundaries_growth(&loaded.model, folder.path())?;
     let costs = Costs {
-        model: loaded.name(),
-        kernels: config.kernels.name(),
-        threads: config.threads,
-        rounds: args.rounds,
-        tokens_a_round: args.tokens,
+        setting: Setting::new(&loaded, &config, args),
         prompt_tokens: prompt,
         decode_tok_s: args.tokens as f64 / median(&decode.iter().map(|d| d[0]).collect::<Vec<_>>()),
         prefill_tok_s: prompt as f64 / median(&column(0)),
@@ -110,15 +103,8 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
 fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
-        "{}, {}, {} threads; {} rounds of {} tokens and a prompt of {}; without capture {:.1} tok/s decode, {:.1} prefill",
-        printable(&c.model),
-        c.kernels,
-        c.threads,
-        c.rounds,
-        c.tokens_a_round,
-        c.prompt_tokens,
-        c.decode_tok_s,
-        c.prefill_tok_s
+        "{} and a prompt of {}; without capture {:.1} tok/s decode, {:.1} prefill",
+        c.setting, c.prompt_tokens, c.decode_tok_s, c.prefill_tok_s
     )?;
     cost_table("captured", &c.capture, out)?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -1,8 +1,8 @@
 //! `cbtop overhead --tracers`: what each tracer costs, against the same engine without any, in one run.
 
-use super::{CONTEXT, Cost, cost_table, median, print};
+use super::{CONTEXT, Cost, Setting, cost_table, median, print};
 use crate::cli::OverheadArgs;
-use crate::commands::{printable, setup};
+use crate::commands::setup;
 use cbtop::engine::sampler::{Sampler, SamplerConfig};
 use cbtop::engine::{Config, Engine, EngineError, Logits, StepKind, Unobserved};
 use cbtop::session::Loaded;
@@ -29,11 +29,8 @@ const SETS: [&str; 7] = [
 
 #[derive(Debug, Serialize)]
 struct Costs {
-    model: String,
-    kernels: &'static str,
-    threads: usize,
-    rounds: usize,
-    tokens_a_round: usize,
+    #[serde(flatten)]
+    setting: Setting,
     prompt_tokens: usize,
     decode_tok_s: f64,
     prefill_tok_s: f64,
@@ -71,11 +68,7 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
         SETS.into_iter().enumerate().map(cost).collect()
     };
     let costs = Costs {
-        model: loaded.name(),
-        kernels: config.kernels.name(),
-        threads: config.threads,
-        rounds: args.rounds,
-        tokens_a_round: args.tokens,
+        setting: Setting::new(&loaded, &config, args),
         prompt_tokens: prompt,
         decode_tok_s: args.tokens as f64 / median(&bare(&decode)),
         prefill_tok_s: prompt as f64 / median(&bare(&prefill)),
@@ -88,15 +81,8 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
 fn table(c: &Costs, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
-        "{}, {}, {} threads; {} rounds of {} tokens and a prompt of {}; without tracers {:.1} tok/s decode, {:.1} prefill",
-        printable(&c.model),
-        c.kernels,
-        c.threads,
-        c.rounds,
-        c.tokens_a_round,
-        c.prompt_tokens,
-        c.decode_tok_s,
-        c.prefill_tok_s
+        "{} and a prompt of {}; without tracers {:.1} tok/s decode, {:.1} prefill",
+        c.setting, c.prompt_tokens, c.decode_tok_s, c.prefill_tok_s
     )?;
     cost_table("decode with", &c.decode, out)?;
     cost_table("prefill with", &c.prefill, out)

@@ -22,7 +22,8 @@ impl Executor {
                 let columns = if buf.is_paired() {
                     tokens * model.hparams.n_expert_used()
                 } else if is_head(brick) {
-                    step.logit_rows
+                    // A rebuilt cache has logits without a step.
+                    step.logit_rows.min(tokens)
                 } else {
                     tokens
                 };

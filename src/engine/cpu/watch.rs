@@ -1,4 +1,5 @@
-//! What bricks do when the stream is captured or changed on its way; nothing of it where neither is asked for.
+//! What bricks do when the stream is captured, changed on its way or looked at for tracers; nothing of it where none is asked
+//! for.
 
 use super::bricks::Job;
 use super::probe::{Place, Seeing};
