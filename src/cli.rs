@@ -4,8 +4,9 @@ mod quality;
 
 pub use quality::{PerplexityArgs, PerplexityFormat, QuantErrorArgs};
 
-use cbtop::engine::config::Schedule;
+use cbtop::engine::config::{AttentionPasses, Schedule, Waiting};
 use cbtop::engine::cpu::prefetch::Prefetch;
+use cbtop::engine::kernels_for::KernelsFor;
 use cbtop::engine::{KvType, Overflow, SyncMode};
 use cbtop::gguf::{LoadMethod, MapAdvice};
 use cbtop::trace::lang;
@@ -72,6 +73,15 @@ pub struct EngineArgs {
     /// Kernels to use: auto (the best here), scalar, avx2 or avx512.
     #[arg(long, value_name = "KERNELS", default_value = "auto")]
     pub backend: String,
+    /// Kernels of single weight types in their place, for example Q4_K=avx2,Q6_K=avx512 [default: none].
+    #[arg(long, value_name = "TYPE=KERNELS")]
+    pub kernels_for: Option<KernelsFor>,
+    /// How queries read the kv cache: shared (up to four in one pass) or single [default: shared].
+    #[arg(long, value_name = "HOW")]
+    pub attention: Option<AttentionPasses>,
+    /// How threads wait for each other: auto, spin (some 50 us, then sleep) or sleep [default: auto].
+    #[arg(long, value_name = "HOW")]
+    pub waiting: Option<Waiting>,
     /// Context length to allocate, tokens [default: the model's, at most 8192].
     #[arg(short, long = "ctx", value_name = "TOKENS")]
     pub ctx: Option<usize>,

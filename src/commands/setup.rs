@@ -113,6 +113,18 @@ pub fn config(
         explicit.insert("schedule");
         config.schedule = how;
     }
+    if let Some(sets) = &args.kernels_for {
+        explicit.insert("kernels-for");
+        config.kernels_for = sets.clone();
+    }
+    if let Some(how) = args.attention {
+        explicit.insert("attention");
+        config.attention = how;
+    }
+    if let Some(how) = args.waiting {
+        explicit.insert("waiting");
+        config.waiting = how;
+    }
     if args.pin {
         explicit.insert("pin");
         config.pin = true;

@@ -5,6 +5,8 @@ use super::batch::Split;
 use super::cpu::KernelSet;
 use super::cpu::pool::Spin;
 use super::cpu::prefetch::Prefetch;
+use super::kernels_for::KernelsFor;
+use crate::gguf::GgmlType;
 use crate::model::{Hparams, Slots};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -140,6 +142,77 @@ impl FromStr for Schedule {
     }
 }
 
+/// How a thread waits at a barrier and between two steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Waiting {
+    /// Spin, but sleep at once with more threads than CPUs.
+    #[default]
+    Auto,
+    /// Spin for some 50 us, then sleep.
+    Spin,
+    /// Sleep at once: leaves the CPU to others, and costs a wake at every barrier.
+    Sleep,
+}
+
+impl Waiting {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Spin, Self::Sleep];
+
+    /// Name as in flags and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Spin => "spin",
+            Self::Sleep => "sleep",
+        }
+    }
+}
+
+impl FromStr for Waiting {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|w| w.name() == s)
+            .ok_or_else(|| format!("waiting '{s}' does not exist; these do: auto, spin, sleep"))
+    }
+}
+
+/// How the queries of a step read the kv cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AttentionPasses {
+    /// Up to four queries share a pass over the cache, as far as that leaves work for every thread.
+    #[default]
+    Shared,
+    /// Every query makes a pass of its own.
+    Single,
+}
+
+impl AttentionPasses {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Shared, Self::Single];
+
+    /// Name as in flags and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Single => "single",
+        }
+    }
+}
+
+impl FromStr for AttentionPasses {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|a| a.name() == s)
+            .ok_or_else(|| format!("attention '{s}' does not exist; these do: shared, single"))
+    }
+}
+
 /// Knobs of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -147,6 +220,12 @@ pub struct Config {
     pub threads: usize,
     /// Kernel set.
     pub kernels: KernelSet,
+    /// Kernel sets of single weight types in its place.
+    pub kernels_for: KernelsFor,
+    /// How queries read the cache.
+    pub attention: AttentionPasses,
+    /// How threads wait for each other.
+    pub waiting: Waiting,
     /// Context length to allocate for every sequence, tokens.
     pub n_ctx: usize,
     /// Sequences, each with a kv cache of its own.
@@ -185,6 +264,9 @@ impl Config {
         Self {
             threads: cpus().min(MAX_THREADS),
             kernels: KernelSet::best(),
+            kernels_for: KernelsFor::default(),
+            attention: AttentionPasses::default(),
+            waiting: Waiting::default(),
             n_ctx: n_ctx_train.min(8192),
             n_seq: 1,
             kv_type: KvType::F16,
@@ -232,18 +314,27 @@ impl Config {
             )));
         }
         self.prefetch.check()?;
-        if !self.kernels.is_available() {
-            return Err(EngineError::Config(format!(
+        let sets = self.kernels_for.iter().map(|(_, set)| set);
+        match std::iter::once(self.kernels)
+            .chain(sets)
+            .find(|set| !set.is_available())
+        {
+            None => Ok(()),
+            Some(set) => Err(EngineError::Config(format!(
                 "kernels '{}' need instructions this CPU does not have; these can run here: {}",
-                self.kernels.name(),
+                set.name(),
                 KernelSet::available()
                     .iter()
                     .map(|k| k.name())
                     .collect::<Vec<_>>()
                     .join(", ")
-            )));
+            ))),
         }
-        Ok(())
+    }
+
+    /// The kernel set for weights of a type.
+    pub fn kernels_of(&self, ty: GgmlType) -> KernelSet {
+        self.kernels_for.get(ty).unwrap_or(self.kernels)
     }
 
     /// Rows of logits to allocate: what is asked for, and one for every sequence.
@@ -285,7 +376,12 @@ impl Config {
     /// every barrier behind it to sleep as well; between two steps long enough to bridge sampling; not at all with more
     /// threads than CPUs, where spinning keeps the awaited thread off its core.
     pub fn spin(&self) -> Spin {
-        if self.threads > cpus() {
+        let sleep = match self.waiting {
+            Waiting::Auto => self.threads > cpus(),
+            Waiting::Spin => false,
+            Waiting::Sleep => true,
+        };
+        if sleep {
             return Spin {
                 barrier: 0,
                 idle: 0,

@@ -6,6 +6,8 @@ pub mod config;
 pub mod cpu;
 pub mod edit;
 pub mod inspect;
+pub mod kernels_for;
+pub mod knobs;
 pub mod probe;
 pub mod reference;
 pub mod sampler;

@@ -4,24 +4,22 @@
 //! Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009). Both
 //! peaks are probed, never looked up. What limits a brick is [`bound`]'s word, here and on the critical path.
 
+use crate::engine::Config;
 use crate::engine::cpu::{Input, KernelSet, mat_kernel};
 use crate::model::brick::BrickId;
 use crate::model::{Matrix, Op, Plan};
 use crate::profiler::critical::{Bound, MEMORY_SHARE, Roof, achieved_gbps, bound};
 use crate::profiler::figures::{BrickRow, Peak, PeakKind, RoofPoint, Roofline};
 
-/// The bricks whose products are of int8 with kernel set `set`: those that mostly multiply quantised weights, which
-/// vector kernels meet with activations quantised alike. The portable kernels multiply floats.
-pub fn int8_bricks(plan: &Plan, set: KernelSet) -> Vec<BrickId> {
-    if set == KernelSet::Scalar {
-        return Vec::new();
-    }
+/// The bricks whose products are of int8 with the kernel sets of `config`: those that mostly multiply quantised weights,
+/// which vector kernels meet with activations quantised alike. The portable kernels multiply floats.
+pub fn int8_bricks(plan: &Plan, config: &Config) -> Vec<BrickId> {
     // Elements of quantised weights less those of others.
     let mut balance = vec![0i128; BrickId::COUNT];
     for brick in &plan.bricks {
         balance[brick.id as usize] += match &brick.op {
-            Op::MatMul { w, .. } => weigh(w, set),
-            Op::ExpertMatMul { w, .. } => w.iter().map(|w| weigh(w, set)).sum(),
+            Op::MatMul { w, .. } => weigh(w, config),
+            Op::ExpertMatMul { w, .. } => w.iter().map(|w| weigh(w, config)).sum(),
             _ => 0,
         };
     }
@@ -29,10 +27,10 @@ pub fn int8_bricks(plan: &Plan, set: KernelSet) -> Vec<BrickId> {
     BrickId::ALL.iter().copied().filter(mostly).collect()
 }
 
-fn weigh(w: &Matrix, set: KernelSet) -> i128 {
+fn weigh(w: &Matrix, config: &Config) -> i128 {
     let elements = w.rows as i128 * w.k as i128;
-    match mat_kernel(set, w.ty) {
-        Some(kernel) if kernel.input == Input::Q8 => elements,
+    match mat_kernel(config.kernels_of(w.ty), w.ty) {
+        Some(kernel) if kernel.set != KernelSet::Scalar && kernel.input == Input::Q8 => elements,
         _ => -elements,
     }
 }

@@ -3,6 +3,7 @@
 use super::run::{Session, SessionError};
 use super::snapshot::{Recommendation, RecommendationStatus, Snapshot};
 use crate::engine::cpu::KernelSet;
+use crate::engine::knobs::Setup;
 use crate::engine::{Config, EngineError};
 use crate::profiler::os;
 use crate::profiler::probe::Bandwidth;
@@ -134,25 +135,6 @@ impl Advice {
     }
 }
 
-/// A configuration with one change made.
-fn changed(config: &Config, change: &Change) -> Result<Config, EngineError> {
-    let mut c = config.clone();
-    let refuse = |e: String| EngineError::Config(e);
-    match change {
-        Change::Threads(n) => c.threads = *n,
-        Change::Kernels(name) => {
-            c.kernels = name
-                .parse()
-                .map_err(|e: crate::engine::cpu::KernelSetError| refuse(e.to_string()))?;
-        }
-        Change::KvType(name) => c.kv_type = name.parse().map_err(refuse)?,
-        Change::Chunk(n) => c.chunk = *n,
-        Change::Schedule(name) => c.schedule = name.parse().map_err(refuse)?,
-    }
-    c.check()?;
-    Ok(c)
-}
-
 impl Session {
     /// What the rules say of this moment, with what became of earlier advice.
     pub(super) fn advise(&mut self, s: &Snapshot) -> Vec<Recommendation> {
@@ -240,7 +222,9 @@ impl Session {
         let before = self.options.config.clone();
         let change = self.advice.measuring().and_then(|e| e.change.clone());
         let Some(change) = change else { return Ok(()) };
-        let made = changed(&before, &change).and_then(|config| self.reconfigure(config));
+        let made = self
+            .changed(&change)
+            .and_then(|config| self.reconfigure(config));
         let in_force = self.advice.in_force(before);
         if let Some(entry) = self.advice.measuring() {
             match made {
@@ -249,6 +233,17 @@ impl Session {
             }
         }
         Ok(made?)
+    }
+
+    /// The configuration with a change made.
+    fn changed(&self, change: &Change) -> Result<Config, EngineError> {
+        let setup = Setup {
+            config: self.options.config.clone(),
+            load: self.loaded.outcome.options,
+            sync_mode: self.options.sync_mode,
+        };
+        let setup = setup.with(&change.0).map_err(EngineError::Config)?;
+        Ok(setup.config)
     }
 
     /// Feeds the comparison in progress, if there is one.
@@ -312,7 +307,7 @@ impl Session {
 
     fn apply_to_prefill(&mut self, id: &str, change: &Change) -> Result<(), SessionError> {
         let before = self.options.config.clone();
-        let after = changed(&before, change)?;
+        let after = self.changed(change)?;
         let times = self.compare_prefill(&before, after);
         // The cache is not that of the run any more, whatever came of it.
         self.start_run();

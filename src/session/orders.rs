@@ -30,6 +30,8 @@ impl Session {
             Command::ResetStats => self.reset_statistics(),
             Command::Apply(id) => self.apply(&id),
             Command::Undo => self.undo(),
+            // Taken over by the session's tuner thread.
+            Command::TryAll | Command::Bandit(_) => self.complain("not ready yet"),
             Command::Trace(source) => self.trace(&source),
             Command::StopTrace => self.stop_tracing(),
             Command::FollowTrace(on) => self.follow(on),

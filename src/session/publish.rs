@@ -146,6 +146,7 @@ impl Session {
             tokens: self.tokens.iter().cloned().collect(),
             generated: self.generated,
             recommendations: Vec::new(),
+            tuner: None,
             message: self.message.clone(),
             playback: None,
             trace: self.tracing.frame(),
@@ -261,7 +262,7 @@ impl Session {
     }
 
     fn roofline(&self, bricks: &[BrickRow], roof: Roof) -> Roofline {
-        let int8 = int8_bricks(&self.loaded.model.plan, self.options.config.kernels);
+        let int8 = int8_bricks(&self.loaded.model.plan, &self.options.config);
         roofline(bricks, &self.peaks, roof, &int8)
     }
 

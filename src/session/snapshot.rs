@@ -4,6 +4,7 @@
 
 pub use super::playback::{Playback, Scrub, Speed};
 pub use crate::engine::config::EngineInfo;
+pub use crate::engine::knobs::Setting;
 pub use crate::model::ModelInfo;
 pub use crate::profiler::figures::{
     Anomaly, AsyncTask, BrickCounters, BrickRow, Cause, Counters, CriticalNode, CriticalPath,
@@ -13,7 +14,10 @@ pub use crate::profiler::figures::{
 };
 pub use crate::trace::figures::TraceFrame;
 pub use crate::tracer::figures::{TracerFrame, TracerKind};
-pub use crate::tuner::recommendation::{Recommendation, RecommendationStatus};
+pub use crate::tuner::recommendation::{
+    BanditArm, BanditFrame, BottleneckFrame, Interval, RaceFrame, Recommendation,
+    RecommendationStatus, TunerFrame,
+};
 
 use crate::engine::tensor_stats::null_is_nan;
 use schemars::JsonSchema;
@@ -91,6 +95,9 @@ pub struct Snapshot {
     pub generated: u64,
     /// Open, applying and finished recommendations; order is stable.
     pub recommendations: Vec<Recommendation>,
+    /// What the tuner's models say of the moment; `None` until they have figures, and with modelled time.
+    #[serde(default)]
+    pub tuner: Option<Arc<TunerFrame>>,
     /// One line for the user about the last thing that happened (a refused command, a finished change).
     pub message: Option<Message>,
     /// Where a replay stands; `None` while a session runs. Part of no report and no recording.
@@ -188,6 +195,10 @@ pub enum Command {
     Apply(String),
     /// Undo the last applied recommendation.
     Undo,
+    /// Try all open recommendations one after the other, keep what makes it faster; or stop doing so.
+    TryAll,
+    /// Let a bandit choose among kernel variants as tokens are generated, or no longer.
+    Bandit(bool),
     /// Clear statistics, keep generating.
     ResetStats,
     /// Run statements of the TRACE language; pictures go to the trace pane.

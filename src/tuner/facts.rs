@@ -42,7 +42,7 @@ pub struct Facts<'a> {
     pub prompt_tokens: u32,
     /// Major faults since the first decode step: those of loading do not count.
     pub decode_major_faults: Option<u64>,
-    /// Names of the knobs that the user set ([`super::Knob::name`]).
+    /// Names of the knobs that the user set ([`crate::engine::knobs::Knob::name`]).
     pub explicit: &'a BTreeSet<&'static str>,
 }
 

@@ -1,12 +1,24 @@
-//! What a recommendation says and what became of it, as plain data.
+//! What the tuner says and what became of it, as plain data.
 
+use crate::engine::knobs::Setting;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// A rate with the interval that holds it nine times out of ten, tokens a second.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Expected.
+    pub mid: f64,
+    /// Upper end.
+    pub high: f64,
+}
 
 /// Something to change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Recommendation {
-    /// Stable name of the rule, for example `threads`.
+    /// Stable name of the rule, for example `threads`, or of the knob and its value.
     pub id: String,
     /// What to do, for example `Use 2 threads instead of 1`.
     pub title: String,
@@ -14,6 +26,22 @@ pub struct Recommendation {
     pub why: String,
     /// Expected rate after the change, tokens a second, with how it was estimated in `why`; `None` if it cannot be estimated.
     pub expected_tok_s: Option<f64>,
+    /// The same with its interval.
+    #[serde(default)]
+    pub expected: Option<Interval>,
+    /// What the estimate rests on: runs of the store, past measurements of this change, the roofline; empty for a rule
+    /// whose `why` says it all.
+    #[serde(default)]
+    pub evidence: String,
+    /// What may become worse; empty where nothing.
+    #[serde(default)]
+    pub risk: String,
+    /// The exact change: knobs and their new values.
+    #[serde(default)]
+    pub change: Vec<Setting>,
+    /// The values these knobs have now, in the same order.
+    #[serde(default)]
+    pub now: Vec<Setting>,
     /// Whether `a` can apply it in this session.
     pub applicable: bool,
     /// What became of it.
@@ -33,22 +61,106 @@ pub enum RecommendationStatus {
         /// Tokens to measure.
         total: u32,
     },
-    /// Applied and measured.
+    /// Applied, measured and kept.
     Applied {
         /// Median rate before, tokens a second.
         before_tok_s: f64,
         /// Median rate after, tokens a second.
         after_tok_s: f64,
-        /// Spread of `after / before` (interquartile), as a share of the ratio.
+        /// Half the width of the 95% confidence interval of `after / before`, as a share of the ratio.
         spread: f64,
-        /// Whether the gain is larger than the spread.
+        /// Whether the interval leaves out 1.
         significant: bool,
     },
-    /// Applied, measured, then undone.
+    /// Applied, measured and taken back by itself: it brought nothing, or made it slower.
+    Reverted {
+        /// Median rate before, tokens a second.
+        before_tok_s: f64,
+        /// Median rate with the change, tokens a second.
+        after_tok_s: f64,
+        /// As in `Applied`.
+        spread: f64,
+        /// Whether the interval leaves out 1: the change made it slower.
+        significant: bool,
+    },
+    /// Applied, measured, then undone by the user.
     Undone {
         /// Median rate with the change, tokens a second.
         with_tok_s: f64,
         /// Median rate without it, tokens a second.
         without_tok_s: f64,
     },
+}
+
+/// What the models say of the moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct TunerFrame {
+    /// Version of the model, what it learned from and when: `3, 5,120 runs of 68 machines, 2026-11-30`; `none` with the
+    /// roofline alone.
+    pub model: String,
+    /// What predicts: `gradient boosting`, `k nearest runs`, `roofline`.
+    pub method: String,
+    /// Rate measured in this session, tokens a second.
+    pub current_tok_s: Option<f64>,
+    /// Rate predicted for the configuration in force.
+    pub predicted: Option<Interval>,
+    /// Rate predicted with every open recommendation applied.
+    pub with_changes: Option<Interval>,
+    /// What limits a token.
+    pub bottleneck: Option<BottleneckFrame>,
+    /// Kernel variants by the forest's votes, the best first, shares that sum to 1.
+    pub kernels: Vec<(String, f64)>,
+    /// Why the predictions are to be doubted: a machine or model unlike all that was learned from, figures that drift away
+    /// from what was predicted.
+    pub warnings: Vec<String>,
+    /// The bandit over kernel variants; `None` while it is off.
+    pub bandit: Option<BanditFrame>,
+    /// Trying all suggestions one by one; `None` while that is not being done.
+    pub race: Option<RaceFrame>,
+}
+
+/// What limits a token, by the classifier.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct BottleneckFrame {
+    /// `memory`, `compute`, `launch` or `attention`.
+    pub class: String,
+    /// Its probability, 0 to 1.
+    pub confidence: f64,
+    /// The features that speak most for it, in words.
+    pub why: String,
+}
+
+/// The bandit over kernel variants.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct BanditFrame {
+    /// Variants with the tokens each ran and its mean rate, tokens a second.
+    pub arms: Vec<BanditArm>,
+    /// The variant in use.
+    pub current: String,
+    /// Time lost by exploring, as a share of the time of the tokens.
+    pub regret_share: f64,
+    /// The bound it keeps, as a share.
+    pub bound: f64,
+}
+
+/// One variant of the bandit.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct BanditArm {
+    /// Name.
+    pub name: String,
+    /// Tokens it ran.
+    pub tokens: u64,
+    /// Mean rate, tokens a second; `None` before its first.
+    pub tok_s: Option<f64>,
+}
+
+/// Trying all suggestions.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RaceFrame {
+    /// Suggestions tried.
+    pub done: u32,
+    /// Suggestions to try.
+    pub total: u32,
+    /// Of those tried, kept.
+    pub kept: u32,
 }

@@ -54,7 +54,8 @@ impl Buffers {
         };
         let feeds_quantised = |buf: Buf| {
             plan.matrices().any(|(w, src)| {
-                src == buf && mat_kernel(c.kernels, w.ty).is_some_and(|k| k.input == Input::Q8)
+                src == buf
+                    && mat_kernel(c.kernels_of(w.ty), w.ty).is_some_and(|k| k.input == Input::Q8)
             })
         };
         check_memory(model, c, cols)?;

@@ -5,6 +5,7 @@ use super::attention::{AttentionElem, MANY};
 use super::bricks::Job;
 use super::kv::{KvPlanes, Planes};
 use crate::engine::Done;
+use crate::engine::config::AttentionPasses;
 use crate::model::{Buf, Q8_BLOCK};
 use std::ops::Range;
 
@@ -100,15 +101,19 @@ impl Job<'_> {
     /// Queries share one pass over the cache, as far as that leaves enough tasks for every thread.
     fn deal(&self) -> Deal {
         let tokens = self.shape.tokens;
+        let many = match self.exec.config.attention {
+            AttentionPasses::Shared => MANY,
+            AttentionPasses::Single => 1,
+        };
         if self.step.spans.len() == 1 && tokens >= 2 * MANY {
-            return Deal::Tokens(MANY);
+            return Deal::Tokens(many);
         }
         let (group, pairs) = (
             self.hp.n_head / self.hp.n_head_kv,
             self.hp.n_head_kv * tokens,
         );
         let enough = |heads: &usize| group.div_ceil(*heads) * pairs >= 2 * self.threads;
-        let heads = (1..=MANY.min(group)).rev().find(enough);
+        let heads = (1..=many.min(group)).rev().find(enough);
         Deal::Heads(heads.unwrap_or(1))
     }
 

@@ -423,10 +423,10 @@ impl Executor {
 }
 
 fn kernel(config: &Config, w: &Matrix) -> Result<MatKernel, EngineError> {
-    mat_kernel(config.kernels, w.ty).ok_or_else(|| {
+    mat_kernel(config.kernels_of(w.ty), w.ty).ok_or_else(|| {
         EngineError::Config(format!(
             "kernels '{}' cannot run {} weights",
-            config.kernels.name(),
+            config.kernels_of(w.ty).name(),
             w.ty
         ))
     })

@@ -166,7 +166,12 @@ fn mark(app: &App, status: &RecommendationStatus) -> (&'static str, Style) {
             significant: true, ..
         } => (even, theme.bad),
         RecommendationStatus::Applied { .. } => (even, theme.warn),
-        RecommendationStatus::Undone { .. } => (undone, theme.dim),
+        RecommendationStatus::Reverted {
+            significant: true, ..
+        } => (undone, theme.bad),
+        RecommendationStatus::Reverted { .. } | RecommendationStatus::Undone { .. } => {
+            (undone, theme.dim)
+        }
     }
 }
 
@@ -214,6 +219,12 @@ fn outcome(app: &App, r: &Recommendation) -> Line<'static> {
             spans
         }
         RecommendationStatus::Applied {
+            before_tok_s,
+            after_tok_s,
+            spread,
+            significant,
+        }
+        | RecommendationStatus::Reverted {
             before_tok_s,
             after_tok_s,
             spread,

@@ -42,7 +42,7 @@ impl Rule for LargerChunk {
                 count(fewer, "chunk"),
             ),
             expected: None,
-            change: Some(Change::Chunk(target as usize)),
+            change: Some(Change::one("chunk", target)),
         })
     }
 }

@@ -38,7 +38,7 @@ impl Rule for BetterKernels {
                 gains.unwrap_or_default()
             ),
             expected: None,
-            change: Some(Change::Kernels(best.to_owned())),
+            change: Some(Change::one("backend", best)),
         })
     }
 }

@@ -50,7 +50,7 @@ impl Rule for HalfKv {
                     saved * 200.0
                 ),
             }),
-            change: Some(Change::KvType("f16".to_owned())),
+            change: Some(Change::one("kv-type", "f16")),
         })
     }
 }

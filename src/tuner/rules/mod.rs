@@ -15,6 +15,7 @@ mod threads;
 use super::Change;
 use super::facts::{Expected, Facts};
 use super::recommendation::{Recommendation, RecommendationStatus};
+use crate::engine::knobs::knob;
 
 /// One rule.
 pub trait Rule: Sync {
@@ -86,20 +87,32 @@ fn advice(id: &str, finding: Finding, facts: &Facts) -> Advice {
     let mut sentences = vec![why];
     sentences.extend(expected.as_ref().map(|e| e.how.clone()));
     let set_by_user = change
-        .as_ref()
-        .map(Change::knob)
-        .filter(|knob| facts.explicit.contains(knob.name()));
+        .iter()
+        .flat_map(|change| &change.0)
+        .filter_map(|s| knob(&s.knob))
+        .filter(|knob| facts.explicit.contains(knob.name));
     sentences.extend(set_by_user.map(|knob| {
         format!(
             "You set {}; it stays as it is unless you apply this",
-            knob.flag()
+            knob.flag
         )
     }));
+    let settings = change.as_ref().map_or(Vec::new(), |c| c.0.clone());
+    let risks: Vec<&str> = settings
+        .iter()
+        .filter_map(|s| knob(&s.knob))
+        .map(|k| k.risk)
+        .collect();
     let recommendation = Recommendation {
         id: id.to_owned(),
         title,
         why: sentences.join(". ") + ".",
         expected_tok_s: expected.map(|e| e.tok_s),
+        expected: None,
+        evidence: String::new(),
+        risk: risks.join("; "),
+        change: settings,
+        now: Vec::new(),
         applicable: change.is_some(),
         status: RecommendationStatus::Open,
     };

@@ -27,13 +27,13 @@ impl Rule for Waiting {
             let title =
                 "Give rows to threads as they get free (schedule dynamic instead of static)"
                     .to_owned();
-            (title, Some(Change::Schedule("dynamic".to_owned())))
+            (title, Some(Change::one("schedule", "dynamic")))
         } else if threads >= f.cores() {
             let title = format!(
                 "Use {} instead of {threads}: leave a core to the rest of the system",
                 count(threads - 1, "thread")
             );
-            (title, Some(Change::Threads(threads as usize - 1)))
+            (title, Some(Change::one("threads", threads - 1)))
         } else {
             (
                 "Stop other work on this machine: the threads wait for each other".to_owned(),

@@ -315,22 +315,22 @@ fn each_situation_gets_its_advice_and_no_other() {
             );
         }
     }
-    let threads = |n| Some(Change::Threads(n));
+    let threads = |n| Some(Change::one("threads", n));
     let change = |f: fn(&mut Case)| with(f).advice().remove(0).change;
     assert_eq!(change(|c| c.engine.threads = 2), threads(4));
     assert_eq!(change(|c| c.engine.threads = 8), threads(4));
     assert_eq!(change(|c| waiting(c, 0.2)), threads(3));
     assert_eq!(
         change(|c| c.engine.kernels = "scalar".into()),
-        Some(Change::Kernels("avx2".into()))
+        Some(Change::one("backend", "avx2"))
     );
     assert_eq!(
         change(|c| (c.engine.chunk, c.prompt_tokens) = (8, 300)),
-        Some(Change::Chunk(512))
+        Some(Change::one("chunk", 512))
     );
     assert_eq!(
         change(|c| c.engine.kv_type = "f32".into()),
-        Some(Change::KvType("f16".into()))
+        Some(Change::one("kv-type", "f16"))
     );
     assert_eq!(change(|c| c.governor = Some("powersave")), None);
 }

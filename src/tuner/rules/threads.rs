@@ -44,7 +44,7 @@ impl Rule for MoreThreads {
                 count(f.cores(), "core"),
             ),
             expected,
-            change: Some(Change::Threads(target as usize)),
+            change: Some(Change::one("threads", target)),
         })
     }
 }
@@ -80,7 +80,7 @@ impl Rule for FewerThreads {
                 waiting.unwrap_or_default(),
             ),
             expected: None,
-            change: Some(Change::Threads(f.cores() as usize)),
+            change: Some(Change::one("threads", f.cores())),
         })
     }
 }

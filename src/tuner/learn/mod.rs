@@ -1,0 +1,3 @@
+//! What is learned from runs, and how.
+
+pub mod tree;
