@@ -9,6 +9,7 @@ pub mod learn;
 pub mod recommendation;
 pub mod rules;
 pub mod run;
+pub mod store;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 
