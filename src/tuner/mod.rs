@@ -13,6 +13,7 @@ pub mod recommendation;
 pub mod rules;
 pub mod run;
 pub mod sweep;
+pub mod store;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 
