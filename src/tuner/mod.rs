@@ -7,13 +7,14 @@ pub mod ab;
 pub mod collect;
 pub mod describe;
 pub mod facts;
+pub mod fingerprint;
 pub mod learn;
 pub mod measure;
 pub mod recommendation;
 pub mod rules;
 pub mod run;
-pub mod sweep;
 pub mod store;
+pub mod sweep;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 
