@@ -5,6 +5,7 @@
 
 pub mod ab;
 pub mod facts;
+pub mod fingerprint;
 pub mod learn;
 pub mod recommendation;
 pub mod rules;
