@@ -302,7 +302,7 @@ fn run(report: &Report, hardware: &HashMap<&str, Hardware>) -> Result<Run, &'sta
 }
 
 /// One run for every trial of a source. Where it reports a trial several times, what differed was not reported: the mean of
-/// the reports stands for all, with their spread and their number.
+/// the reports stands for all, with their spread, and their number for that of the repetitions.
 fn merge(runs: Vec<Run>) -> Vec<Run> {
     let mut trials: HashMap<(String, String), usize> = HashMap::new();
     let mut merged: Vec<(Run, Vec<f64>)> = Vec::new();

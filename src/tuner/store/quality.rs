@@ -113,8 +113,8 @@ fn alone(run: &Run) -> Verdict {
     let of_ours = |known: Option<bool>| if public { known } else { known.or(Some(false)) };
     rule(Rule::Spread, of_ours(run.cv().map(|cv| cv < MAX_CV)));
     let enough = run.repetitions >= MIN_REPETITIONS;
-    let reported = !public || run.repetitions > 1;
-    rule(Rule::Repetitions, reported.then_some(enough));
+    // Repetitions of a public run are the reports that were seen, each of repetitions that it does not tell.
+    rule(Rule::Repetitions, (enough || !public).then_some(enough));
     rule(Rule::WarmUp, of_ours(run.warm));
     let quiet = run.background.map(|b| b < MAX_BACKGROUND);
     rule(Rule::Background, quiet);
@@ -241,7 +241,7 @@ mod tests {
             background: None,
             ..good(0)
         };
-        let verdict = judge(&[public]).remove(0);
+        let verdict = judge(std::slice::from_ref(&public)).remove(0);
         assert!(verdict.accepted());
         let unknown = [
             Rule::Spread,
@@ -250,6 +250,14 @@ mod tests {
             Rule::Background,
         ];
         assert_eq!(verdict.unknown, unknown);
+        let twice = Run {
+            stddev: Some(20.0),
+            repetitions: 2,
+            ..public
+        };
+        let verdict = judge(&[twice]).remove(0);
+        assert_eq!(verdict.broken, [Rule::Spread]);
+        assert!(verdict.unknown.contains(&Rule::Repetitions));
     }
 
     #[test]
