@@ -5,8 +5,10 @@
 
 pub mod ab;
 pub mod facts;
+pub mod features;
 pub mod learn;
 pub mod recommendation;
+pub mod roofline;
 pub mod rules;
 pub mod run;
 
