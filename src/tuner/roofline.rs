@@ -3,7 +3,7 @@
 use super::run::{Hardware, MachineKind, Trial};
 use crate::engine::KvType;
 
-/// A machine's peaks. What is not known is what is usual for its kind.
+/// The peaks that a token meets: of one card where a machine has several. What is not known is what is usual for its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Machine {
     /// Read bandwidth, bytes a second.
@@ -61,10 +61,11 @@ const fn usual(
 pub fn machine(hardware: &Hardware) -> Machine {
     let of_kind = USUAL.iter().find(|u| u.kind == hardware.kind);
     let usual = of_kind.unwrap_or(&USUAL[0]);
-    let known_bandwidth = positive(hardware.mem_gbps).map(|b| b * 1e9);
+    let cards = cards(&hardware.name);
+    let known_bandwidth = positive(hardware.mem_gbps).map(|b| b * 1e9 / cards);
     let bytes_per_s = known_bandwidth.unwrap_or(usual.bytes_per_s);
-    let fp32 = positive(hardware.gflops).map(|f| f * 1e9);
-    let int8 = positive(hardware.int8_gops).map(|f| f * 1e9);
+    let fp32 = positive(hardware.gflops).map(|f| f * 1e9 / cards);
+    let int8 = positive(hardware.int8_gops).map(|f| f * 1e9 / cards);
     let known_ops = match (fp32, int8) {
         (Some(f), Some(i)) => Some(f.max(i)),
         (Some(f), None) => Some(f * usual.narrow),
@@ -76,11 +77,19 @@ pub fn machine(hardware: &Hardware) -> Machine {
         ops_per_s: known_ops.unwrap_or(bytes_per_s * usual.balance * usual.narrow),
         compute_known: known_ops.is_some(),
         most_ops_per_s: match (fp32, int8) {
-            (Some(f), None) => f * usual.narrow_most,
-            _ => known_ops.unwrap_or(f64::INFINITY),
+            (Some(f), None) => f * usual.narrow_most * cards,
+            _ => known_ops.map_or(f64::INFINITY, |o| o * cards),
         },
-        cache_bytes: positive(hardware.cache_mb).map(|c| c * 1e6),
+        cache_bytes: positive(hardware.cache_mb).map(|c| c * 1e6 / cards),
     }
+}
+
+/// Cards of a machine named `RTX 4090 x4`, whose figures are those of all together. Programs give each card some of the
+/// layers, so that a token passes one after the other: the rates of one card hold for it, and only of a long prompt several
+/// parts are under way at once.
+fn cards(name: &str) -> f64 {
+    let number = name.rsplit_once(" x").and_then(|(_, n)| n.parse().ok());
+    f64::from(number.unwrap_or(1_u8).max(1))
 }
 
 fn positive(figure: Option<f64>) -> Option<f64> {
