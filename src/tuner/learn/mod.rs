@@ -1,3 +1,9 @@
 //! What is learned from runs, and how.
 
+pub mod baselines;
+pub mod evaluate;
+pub mod gbt;
+pub mod split;
+pub mod stats;
+pub mod throughput;
 pub mod tree;
