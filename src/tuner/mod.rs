@@ -6,8 +6,10 @@
 pub mod ab;
 pub mod bandit;
 pub mod facts;
+pub mod features;
 pub mod learn;
 pub mod recommendation;
+pub mod roofline;
 pub mod rules;
 pub mod run;
 
