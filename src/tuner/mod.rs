@@ -5,13 +5,19 @@
 
 pub mod ab;
 pub mod bandit;
+pub mod collect;
+pub mod describe;
 pub mod facts;
 pub mod features;
+pub mod fingerprint;
 pub mod learn;
+pub mod measure;
 pub mod recommendation;
 pub mod roofline;
 pub mod rules;
 pub mod run;
+pub mod store;
+pub mod sweep;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 
