@@ -9,7 +9,7 @@ use super::metrics;
 use super::novelty::Novelty;
 use super::rates::Rates;
 use super::words;
-use crate::engine::knobs::{KNOBS, knob};
+use crate::engine::knobs::knob;
 use crate::tuner::features::{Measured, PREDICTORS, TunerFeatures};
 use crate::tuner::recommendation::{BottleneckFrame, Interval};
 use crate::tuner::run::{Run, Trial};

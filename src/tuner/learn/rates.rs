@@ -1,5 +1,7 @@
 //! What predicts rates: the model that won on held-out runs, or the roofline where nothing was learned.
 
+use super::arrays::Arrays;
+use super::file::{ModelFileError, Places};
 use crate::tuner::features::TunerFeatures;
 use crate::tuner::recommendation::Interval;
 use crate::tuner::roofline;
@@ -60,4 +62,20 @@ pub fn by_roofline(trial: &Trial) -> Option<Rate> {
         },
         top_features: vec![("roofline", 1.0)],
     })
+}
+
+impl Rates {
+    /// Adds what it learned to a model's arrays.
+    pub(super) fn write(&self, a: &mut Arrays) {
+        a.header.insert("rates".into(), self.name().into());
+    }
+
+    /// Reads it back.
+    pub(super) fn read(a: &Arrays, places: &Places) -> Result<Self, ModelFileError> {
+        let _ = places;
+        match a.text("rates")? {
+            "roofline" => Ok(Self::Roofline),
+            _ => Err(ModelFileError::Damaged("what predicts rates is not known")),
+        }
+    }
 }
