@@ -88,7 +88,8 @@ impl BrickTuner {
         static MODEL: LazyLock<BrickTuner> = LazyLock::new(|| {
             BrickTuner::from_bytes(EMBEDDED).unwrap_or_else(|e| {
                 let mut cold = BrickTuner::cold_start();
-                cold.caveats.push(format!("the embedded model cannot be used: {e}"));
+                cold.caveats
+                    .push(format!("the embedded model cannot be used: {e}"));
                 cold
             })
         });
@@ -177,7 +178,10 @@ impl BrickTuner {
     /// runs of several machines.
     pub fn transfer(&self, local: &[&Run]) -> Option<Self> {
         let machine = &local.first()?.trial.hardware.fingerprint;
-        if local.iter().any(|r| r.trial.hardware.fingerprint != *machine) {
+        if local
+            .iter()
+            .any(|r| r.trial.hardware.fingerprint != *machine)
+        {
             return None;
         }
         let rows: Vec<Residual> = local.iter().filter_map(|r| self.residual(r)).collect();

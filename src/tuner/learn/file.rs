@@ -38,7 +38,9 @@ pub enum ModelFileError {
     #[error("the model has format {0}, this program reads up to {FORMAT}; use a newer cbtop")]
     Newer(u32),
     /// Something this version does not have.
-    #[error("the model learned from '{0}', which this version does not know; train it again with cbtop tune train")]
+    #[error(
+        "the model learned from '{0}', which this version does not know; train it again with cbtop tune train"
+    )]
     Column(String),
     /// A part that does not fit the rest.
     #[error("the model is damaged: {0}; train it again with cbtop tune train")]
@@ -133,7 +135,10 @@ pub(super) fn write(model: &BrickTuner, format: u32) -> Arrays {
     if let Some(b) = &model.bottleneck {
         a.put("bottleneck.classes", Array::U32(b.classes.clone()));
         a.put("bottleneck.mean", Array::F32(b.mean.clone()));
-        a.put("bottleneck.coefficients", Array::F32(b.coefficients.clone()));
+        a.put(
+            "bottleneck.coefficients",
+            Array::F32(b.coefficients.clone()),
+        );
         a.put("bottleneck.intercepts", Array::F32(b.intercepts.clone()));
     }
     if format >= 2 {
@@ -150,7 +155,8 @@ fn write_second(model: &BrickTuner, a: &mut Arrays) {
         a.put("novelty.threshold", Array::F32(vec![n.threshold]));
     }
     if let Some(c) = &model.correction {
-        a.header.insert("machine".into(), c.fingerprint.clone().into());
+        a.header
+            .insert("machine".into(), c.fingerprint.clone().into());
         a.header.insert("machine_runs".into(), c.runs.into());
         a.put("correction.weights", Array::F32(c.weights.clone()));
         let half = c.half_width.map_or_else(Vec::new, |h| vec![h]);
@@ -243,7 +249,11 @@ fn read(a: &Arrays) -> Result<BrickTuner, ModelFileError> {
         rates: Rates::read(a, &places)?,
         kernels: read_kernels(a, &places)?,
         bottleneck: read_bottleneck(a, &places)?,
-        novelty: if second { read_novelty(a, &places)? } else { None },
+        novelty: if second {
+            read_novelty(a, &places)?
+        } else {
+            None
+        },
         correction: if second {
             read_correction(a, &places)?
         } else {

@@ -11,6 +11,8 @@ pub mod gbt;
 pub mod logistic;
 pub mod metrics;
 pub mod novelty;
+pub mod online;
 pub mod rates;
+pub mod train;
 pub mod tree;
 pub mod words;

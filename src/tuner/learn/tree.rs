@@ -63,7 +63,10 @@ impl TreeArrays {
     pub fn move_columns(&mut self, places: &[u16]) {
         let split = |f: &&mut u16| **f != LEAF;
         for feature in self.feature.iter_mut().filter(split) {
-            *feature = places.get(usize::from(*feature)).copied().unwrap_or(*feature);
+            *feature = places
+                .get(usize::from(*feature))
+                .copied()
+                .unwrap_or(*feature);
         }
     }
 }
