@@ -40,6 +40,21 @@ impl Formula {
         Self::with(RULE, runs)
     }
 
+    /// Shares of the roofline of generation and prompts, and the width of the intervals, in logarithms.
+    pub fn parts(&self) -> [f64; 3] {
+        [self.shares[0], self.shares[1], self.width]
+    }
+
+    /// A formula from the numbers of a file; `None` where they are no shares or no width.
+    pub fn from_parts(parts: [f64; 3]) -> Option<Self> {
+        let [decode, prompt, width] = parts;
+        let whole = parts.iter().all(|v| v.is_finite() && *v >= 0.0);
+        whole.then_some(Self {
+            shares: [decode, prompt],
+            width: width.min(6.0),
+        })
+    }
+
     fn with(shares: [f64; 2], runs: &[&Run]) -> Self {
         let mut formula = Self { shares, width: 0.0 };
         let error = |r: &&Run| (formula.mid(&r.trial) / r.tok_s).ln().abs();
@@ -117,6 +132,28 @@ impl Nearest {
     pub fn predict(&self, trial: &Trial) -> Interval {
         let share = self.answer(&row(trial), |_| true).exp();
         around(share * bound(trial), self.width)
+    }
+
+    /// Rows one after another, the logarithms of their shares of the roofline, the scale of the columns, and the width of the
+    /// intervals, in logarithms.
+    pub fn parts(&self) -> (Vec<f32>, &[f64], &[f32; PREDICTORS], f64) {
+        (self.rows.concat(), &self.shares, &self.scale, self.width)
+    }
+
+    /// Runs from the numbers of a file; `None` where they do not fit together or are no numbers.
+    pub fn from_parts(rows: &[f32], shares: Vec<f64>, scale: &[f32], width: f64) -> Option<Self> {
+        let (rows, rest) = rows.as_chunks::<PREDICTORS>();
+        let whole = rest.is_empty() && !rows.is_empty() && rows.len() == shares.len();
+        let finite = rows.iter().flatten().chain(scale).all(|v| v.is_finite())
+            && shares.iter().all(|s| s.is_finite())
+            && (0.0..=6.0).contains(&width);
+        (whole && finite).then_some(())?;
+        Some(Self {
+            rows: rows.to_vec(),
+            shares,
+            scale: scale.try_into().ok()?,
+            width,
+        })
     }
 
     fn answer(&self, x: &[f32; PREDICTORS], allowed: impl Fn(usize) -> bool) -> f64 {
