@@ -1,5 +1,6 @@
 //! Command-line definitions only; what they mean is in `commands/`.
 
+pub mod calibrate;
 mod quality;
 pub mod tune;
 
@@ -62,6 +63,8 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Measure what quantisation costs brick by brick, against F32 or a file of higher precision.
     QuantError(QuantErrorArgs),
+    /// Measure this machine for half a minute and fit the tuner's model to it.
+    Calibrate(calibrate::CalibrateArgs),
     /// What the tuner learns from: collect runs, keep them, learn.
     #[command(subcommand)]
     Tune(tune::TuneCommand),

@@ -1,6 +1,7 @@
 //! What each command does: reads its arguments, calls the library, prints.
 
 pub mod bench;
+mod calibrate;
 mod config;
 mod dashboard;
 mod diff;
@@ -47,6 +48,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => diff::run(&args, &mut out),
         Command::Perplexity(args) => perplexity::run(&args, &mut out),
         Command::QuantError(args) => quant_error::run(&args, &mut out),
+        Command::Calibrate(args) => calibrate::run(&args, &mut out),
         Command::Tune(command) => tune::run(&command, &mut out),
     }?;
     out.flush()?;

@@ -5,6 +5,7 @@
 
 pub mod ab;
 pub mod bandit;
+pub mod calibrate;
 pub mod collect;
 pub mod describe;
 pub mod facts;
