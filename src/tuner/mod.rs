@@ -8,6 +8,7 @@ pub mod collect;
 pub mod describe;
 pub mod facts;
 pub mod fingerprint;
+pub mod five_whys;
 pub mod learn;
 pub mod measure;
 pub mod recommendation;
@@ -15,6 +16,7 @@ pub mod rules;
 pub mod run;
 pub mod store;
 pub mod sweep;
+pub mod telemetry;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 
