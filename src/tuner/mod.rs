@@ -11,6 +11,7 @@ pub mod describe;
 pub mod facts;
 pub mod features;
 pub mod fingerprint;
+pub mod five_whys;
 pub mod learn;
 pub mod measure;
 pub mod recommendation;
@@ -19,6 +20,7 @@ pub mod rules;
 pub mod run;
 pub mod store;
 pub mod sweep;
+pub mod telemetry;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 

@@ -52,6 +52,8 @@ pub enum ExportFormat {
     Json,
     /// A folder of Parquet files, one for every origin and machine: what `tune train --data` reads.
     Dataset,
+    /// JSON lines without names of machines, models and sources, to give to others.
+    Anonymous,
 }
 
 /// `cbtop tune history`.

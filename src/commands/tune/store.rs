@@ -5,6 +5,7 @@ use crate::cli::tune::{ExportArgs, ExportFormat, ImportArgs};
 use anyhow::{Context, bail};
 use cbtop::tuner::run::Run;
 use cbtop::tuner::store::{dataset, json, parquet, public, quality};
+use cbtop::tuner::telemetry;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ pub fn export(args: &ExportArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
         ExportFormat::Parquet => parquet::write(to, &runs)?,
         ExportFormat::Json => json::write(to, &runs)?,
         ExportFormat::Dataset => dataset::write(to, &runs)?,
+        ExportFormat::Anonymous => telemetry::write(to, &runs)?,
     }
     writeln!(out, "{} runs written to {}", runs.len(), to.display())?;
     Ok(ExitCode::SUCCESS)
