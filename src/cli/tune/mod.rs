@@ -1,8 +1,10 @@
 //! `cbtop tune`: what the tuner learns from.
 
 mod collect;
+mod validate;
 
 pub use collect::CollectArgs;
+pub use validate::{ValidateArgs, ValidateFormat};
 
 use clap::Subcommand;
 
@@ -11,4 +13,6 @@ use clap::Subcommand;
 pub enum TuneCommand {
     /// Sweep over the engine's knobs on this machine and keep the runs.
     Collect(CollectArgs),
+    /// How well rates are foretold of runs that were held out, by every method.
+    Validate(ValidateArgs),
 }

@@ -1,6 +1,8 @@
 //! What `cbtop tune` does.
 
 pub mod collect;
+mod runs;
+pub mod validate;
 
 use crate::cli::tune::TuneCommand;
 use anyhow::{Context, anyhow};
@@ -13,6 +15,7 @@ use std::process::ExitCode;
 pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     match command {
         TuneCommand::Collect(args) => collect::run(args, out),
+        TuneCommand::Validate(args) => validate::run(args, out),
     }
 }
 

@@ -5,5 +5,6 @@ pub mod evaluate;
 pub mod gbt;
 pub mod split;
 pub mod stats;
+pub mod targets;
 pub mod throughput;
 pub mod tree;
