@@ -5,6 +5,10 @@ mod store;
 
 pub use collect::CollectArgs;
 pub use store::{ExportArgs, ExportFormat, HistoryArgs, HistoryFormat, ImportArgs};
+mod validate;
+
+pub use collect::CollectArgs;
+pub use validate::{ValidateArgs, ValidateFormat};
 
 use clap::Subcommand;
 
@@ -19,4 +23,6 @@ pub enum TuneCommand {
     Export(ExportArgs),
     /// Show the runs that are kept, the newest first.
     History(HistoryArgs),
+    /// How well rates are foretold of runs that were held out, by every method.
+    Validate(ValidateArgs),
 }

@@ -3,6 +3,8 @@
 pub mod collect;
 mod history;
 mod store;
+mod runs;
+pub mod validate;
 
 use crate::cli::tune::TuneCommand;
 use anyhow::{Context, anyhow};
@@ -18,6 +20,7 @@ pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCo
         TuneCommand::Import(args) => store::import(args, out),
         TuneCommand::Export(args) => store::export(args, out),
         TuneCommand::History(args) => history::run(args, out),
+        TuneCommand::Validate(args) => validate::run(args, out),
     }
 }
 

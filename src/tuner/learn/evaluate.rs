@@ -173,7 +173,7 @@ pub fn outcomes(
     method: Method,
     options: &TrainOptions,
 ) -> Result<Vec<Vec<Outcome>>, TrainError> {
-    let of_fold = |fold: &Fold| {
+    let of_fold = |fold: &Fold| -> Result<Vec<Outcome>, TrainError> {
         let (train, _) = fold.parts(runs);
         let model = method.train(&train, options)?;
         let outcome = |&i: &usize| Outcome {
@@ -183,7 +183,17 @@ pub fn outcomes(
         };
         Ok(fold.test.iter().map(outcome).collect())
     };
-    folds.iter().map(of_fold).collect()
+    // A fold needs nothing of another: each has a thread.
+    std::thread::scope(|scope| {
+        let running: Vec<_> = folds
+            .iter()
+            .map(|fold| scope.spawn(|| of_fold(fold)))
+            .collect();
+        let joined = running.into_iter().map(|r| r.join());
+        joined
+            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// The score of predictions, by fold. `None` without any.
@@ -303,4 +313,13 @@ pub fn evaluate(runs: &[&Run], options: &TrainOptions) -> Result<Evaluation, Tra
         splits,
         chosen,
     })
+}
+
+impl Evaluation {
+    /// The chosen method's score where this was held out.
+    pub fn score(&self, held_out: &str) -> Option<&Score> {
+        let split = self.splits.iter().find(|s| s.held_out == held_out)?;
+        let of = split.methods.iter().find(|m| m.method == self.chosen)?;
+        Some(&of.score)
+    }
 }

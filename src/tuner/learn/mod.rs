@@ -17,6 +17,7 @@ pub mod online;
 pub mod rates;
 pub mod split;
 pub mod stats;
+pub mod targets;
 pub mod throughput;
 pub mod train;
 pub mod tree;
