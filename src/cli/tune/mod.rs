@@ -1,8 +1,10 @@
 //! `cbtop tune`: what the tuner learns from.
 
 mod collect;
+mod train;
 
 pub use collect::CollectArgs;
+pub use train::TrainArgs;
 
 use clap::Subcommand;
 
@@ -11,4 +13,6 @@ use clap::Subcommand;
 pub enum TuneCommand {
     /// Sweep over the engine's knobs on this machine and keep the runs.
     Collect(CollectArgs),
+    /// Learn from runs: rates, kernels and bottlenecks, judged on runs that were held out.
+    Train(TrainArgs),
 }

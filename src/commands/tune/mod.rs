@@ -1,6 +1,7 @@
 //! What `cbtop tune` does.
 
 pub mod collect;
+pub mod train;
 
 use crate::cli::tune::TuneCommand;
 use anyhow::{Context, anyhow};
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     match command {
         TuneCommand::Collect(args) => collect::run(args, out),
+        TuneCommand::Train(args) => train::run(args, out),
     }
 }
 
