@@ -2,12 +2,12 @@
 
 mod collect;
 mod store;
-
-pub use collect::CollectArgs;
-pub use store::{ExportArgs, ExportFormat, HistoryArgs, HistoryFormat, ImportArgs};
+mod train;
 mod validate;
 
 pub use collect::CollectArgs;
+pub use store::{ExportArgs, ExportFormat, HistoryArgs, HistoryFormat, ImportArgs};
+pub use train::TrainArgs;
 pub use validate::{ValidateArgs, ValidateFormat};
 
 use clap::Subcommand;
@@ -23,6 +23,8 @@ pub enum TuneCommand {
     Export(ExportArgs),
     /// Show the runs that are kept, the newest first.
     History(HistoryArgs),
+    /// Learn from runs: rates, kernels and bottlenecks, judged on runs that were held out.
+    Train(TrainArgs),
     /// How well rates are foretold of runs that were held out, by every method.
     Validate(ValidateArgs),
 }

@@ -5,6 +5,7 @@ mod history;
 mod store;
 mod runs;
 pub mod validate;
+pub mod train;
 
 use crate::cli::tune::TuneCommand;
 use anyhow::{Context, anyhow};
@@ -21,6 +22,7 @@ pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCo
         TuneCommand::Export(args) => store::export(args, out),
         TuneCommand::History(args) => history::run(args, out),
         TuneCommand::Validate(args) => validate::run(args, out),
+        TuneCommand::Train(args) => train::run(args, out),
     }
 }
 

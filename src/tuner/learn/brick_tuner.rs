@@ -172,6 +172,33 @@ impl BrickTuner {
         })
     }
 
+    /// Whether the three models agree on a trial: the kernel that is likeliest the fastest is also, within 3%, the one of the
+    /// highest rate, and what is said to limit a token fits the share of the machine's peaks that the rate needs. `None`
+    /// without all three.
+    pub fn agrees(&self, trial: &Trial) -> Option<bool> {
+        let forest = self.kernels.as_ref()?;
+        let model = self.bottleneck.as_ref()?;
+        let features = TunerFeatures::of(trial, None);
+        let ranked = self.rank_kernels(forest, &features);
+        let rate = |name: &str| self.rate(&examples::with_variant(trial, name));
+        let rates: Vec<f64> = ranked.iter().filter_map(|(name, _)| rate(name)).collect();
+        let best = rates.iter().copied().fold(0.0, f64::max);
+        let kernels = rates.first()? * 1.03 >= best;
+        let measured = Measured {
+            tok_s: self.rate(trial)?,
+        };
+        let needed = TunerFeatures::of(trial, Some(&measured));
+        let use_of = |name| needed.get(name).unwrap_or(0.0);
+        let (memory, compute) = (use_of("bandwidth_use"), use_of("compute_use"));
+        let class = metrics::likeliest(&model.probabilities(features.predictors()))?;
+        let limits = match logistic::CLASSES[class] {
+            "memory" | "attention" => memory >= compute,
+            "compute" => compute >= memory,
+            _ => memory.max(compute) < 0.5,
+        };
+        Some(kernels && limits)
+    }
+
     /// This fitted to one machine by a few of its runs: a factor, one for prompts and generation each, or a slope for every
     /// column, whichever predicts held-out runs of them best. `None` if nothing does better than this as it is, or with
     /// runs of several machines.

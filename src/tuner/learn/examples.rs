@@ -2,7 +2,7 @@
 
 use super::forest::Example;
 use super::logistic;
-use crate::engine::knobs::knob;
+use crate::engine::knobs::{Setting, knob};
 use crate::tuner::features::{self, PREDICTORS, TunerFeatures};
 use crate::tuner::run::{Run, Trial};
 use std::collections::BTreeMap;
@@ -18,6 +18,15 @@ pub fn variant(trial: &Trial) -> Option<String> {
         None | Some("" | "none") => set.to_owned(),
         Some(mixed) => format!("{set} + {mixed}"),
     })
+}
+
+/// The trial with the kernels of a variant, as [`variant`] names it.
+pub fn with_variant(trial: &Trial, name: &str) -> Trial {
+    let (set, mixed) = name.split_once(" + ").unwrap_or((name, "none"));
+    trial.with(&[
+        Setting::new("backend", set),
+        Setting::new("kernels-for", mixed),
+    ])
 }
 
 /// The trial with what chooses its kernels taken out: what is known before they are chosen.
@@ -202,7 +211,6 @@ pub fn group_of(trial: &Trial) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::knobs::Setting;
     use crate::tuner::run::{Hardware, ModelShape, Origin, Test, TimeShares};
 
     fn run(threads: u32, kernels: &str, mixed: &str, tok_s: f64) -> Run {

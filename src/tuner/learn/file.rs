@@ -12,9 +12,10 @@ use super::logistic::{BottleneckModel, CLASSES};
 use super::novelty::Novelty;
 use super::rates::Rates;
 use super::tree::{TreeArrays, Trees, TreesError};
+use crate::tuner::store::Store;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Version written.
 pub const FORMAT: u32 = 2;
@@ -56,6 +57,25 @@ pub enum ModelFileError {
 }
 
 impl BrickTuner {
+    /// Where the model of this machine is kept unless a file is named: beside the run store, `tuner.safetensors`. `None`
+    /// without a folder for it.
+    pub fn default_path() -> Option<PathBuf> {
+        Some(Store::default_path()?.with_file_name("tuner.safetensors"))
+    }
+
+    /// The model of this machine if there is one, the embedded one otherwise, with a warning where the former is damaged.
+    pub fn of_this_machine() -> Self {
+        let path = Self::default_path().filter(|p| p.exists());
+        let Some(path) = path else {
+            return Self::pretrained().clone();
+        };
+        Self::load(&path).unwrap_or_else(|e| {
+            let mut model = Self::pretrained().clone();
+            model.caveats.push(format!("{}: {e}", path.display()));
+            model
+        })
+    }
+
     /// Writes the model to a file, whole or not at all.
     ///
     /// # Errors
@@ -70,6 +90,7 @@ impl BrickTuner {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
         };
+        std::fs::create_dir_all(folder).map_err(io)?;
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
         file.write_all(&bytes).map_err(io)?;
         file.as_file().sync_all().map_err(io)?;

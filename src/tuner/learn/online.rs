@@ -67,6 +67,8 @@ pub struct OnlineTuner {
     fingerprint: String,
     replay: Vec<Kept>,
     waiting: Vec<Kept>,
+    /// Error of each task when it was last learned.
+    learned: BTreeMap<String, f64>,
     seen: u64,
     drift: ConceptDrift,
     degradation: Degradation,
@@ -82,6 +84,7 @@ impl OnlineTuner {
             fingerprint: fingerprint.to_owned(),
             replay: Vec::new(),
             waiting: Vec::new(),
+            learned: BTreeMap::new(),
             seen: 0,
             drift: ConceptDrift::default(),
             degradation: Degradation::new(expected),
@@ -214,7 +217,11 @@ impl OnlineTuner {
             let after = error(&step, &new);
             if after <= before + NOISE && self.keeps_old(&current, &step, fresh) {
                 step.half_width = current.half_width;
+                self.remember(&step, fresh);
                 self.tuner.correction = Some(step);
+                if matches!(self.doubt, Some(Doubt::Drift(_))) {
+                    self.doubt = None;
+                }
                 return Learned::Updated { before, after };
             }
         }
@@ -228,18 +235,35 @@ impl OnlineTuner {
             .unwrap_or_else(|| Correction::none(&self.fingerprint, PREDICTORS))
     }
 
-    /// Whether every task that the new runs are not of stays within the bound.
+    /// Whether no task becomes worse than the bound allows: one that the new runs are of than it is with them, any other than
+    /// it was when it was last learned, so that many small losses are not one large.
     fn keeps_old(&self, current: &Correction, step: &Correction, fresh: &[Kept]) -> bool {
+        self.tasks(fresh).iter().all(|(task, rows)| {
+            let is_new = fresh.iter().any(|f| f.task == *task);
+            let learned = self.learned.get(*task).filter(|_| !is_new);
+            let was = learned.copied().unwrap_or_else(|| error(current, rows));
+            error(step, rows) <= was * (1.0 + FORGETTING) + NOISE
+        })
+    }
+
+    /// Rows of every task, kept and new.
+    fn tasks<'a>(&'a self, fresh: &'a [Kept]) -> BTreeMap<&'a str, Vec<&'a Residual>> {
         let mut tasks: BTreeMap<&str, Vec<&Residual>> = BTreeMap::new();
-        for k in &self.replay {
-            if !fresh.iter().any(|f| f.task == k.task) {
-                tasks.entry(&k.task).or_default().push(&k.row);
+        for k in self.replay.iter().chain(fresh) {
+            tasks.entry(&k.task).or_default().push(&k.row);
+        }
+        tasks
+    }
+
+    /// Remembers the errors of tasks that were just learned, and of those not remembered yet.
+    fn remember(&mut self, correction: &Correction, fresh: &[Kept]) {
+        let mut learned = std::mem::take(&mut self.learned);
+        for (task, rows) in self.tasks(fresh) {
+            if fresh.iter().any(|f| f.task == task) || !learned.contains_key(task) {
+                learned.insert(task.to_owned(), error(correction, &rows));
             }
         }
-        tasks.values().all(|rows| {
-            let (was, is) = (error(current, rows), error(step, rows));
-            is <= was * (1.0 + FORGETTING) + NOISE
-        })
+        self.learned = learned;
     }
 }
 
