@@ -9,11 +9,13 @@ pub mod describe;
 pub mod facts;
 pub mod learn;
 pub mod measure;
+pub mod profile;
 pub mod recommendation;
 pub mod rules;
 pub mod run;
 pub mod sweep;
 pub mod store;
+pub mod suggest;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 

@@ -5,7 +5,7 @@
 //! programs want the CPU too, the scheduler brings a woken sleeper back sooner than a spinner that used up its slice.
 
 use core_affinity::CoreId;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -121,7 +121,7 @@ impl Barrier<'_> {
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Where the thread that dispatches is to be bound, until it has been.
+    /// Where the thread that dispatches is to be bound.
     caller_core: Option<CoreId>,
 }
 
@@ -131,12 +131,65 @@ fn cores() -> &'static [CoreId] {
     CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
 
+#[cfg(target_os = "linux")]
+type Mask = libc::cpu_set_t;
+#[cfg(not(target_os = "linux"))]
+type Mask = ();
+
+thread_local! {
+    /// The CPU this thread was bound to by a pool, and those it could use before.
+    static BOUND: Cell<Option<(usize, Option<Mask>)>> = const { Cell::new(None) };
+}
+
+/// Binds the calling thread, which remembers where it could run before.
+fn bind(core: CoreId) {
+    let bound = BOUND.get();
+    if bound.is_none_or(|(id, _)| id != core.id) {
+        let free = bound.map_or_else(affinity, |(_, free)| free);
+        core_affinity::set_for_current(core);
+        BOUND.set(Some((core.id, free)));
+    }
+}
+
+/// Lets the calling thread run where it could before a pool bound it: another pool need not be pinned, and threads that are
+/// started from here inherit where they may run.
+pub fn unbind() {
+    if let Some((_, Some(free))) = BOUND.take() {
+        set_affinity(&free);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn affinity() -> Option<Mask> {
+    // SAFETY: all zeros is a mask, an empty one.
+    let mut mask: Mask = unsafe { std::mem::zeroed() };
+    // SAFETY: the mask is as large as said; 0 is the calling thread.
+    let got = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), &raw mut mask) };
+    (got == 0).then_some(mask)
+}
+
+#[cfg(target_os = "linux")]
+fn set_affinity(mask: &Mask) {
+    // A thread that stays bound runs on, only slower.
+    // SAFETY: the mask is as large as said; 0 is the calling thread.
+    unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), &raw const *mask) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn affinity() -> Option<Mask> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_affinity((): &Mask) {}
+
 impl Pool {
     /// Starts `threads - 1` workers; with `pin`, thread `i` is bound to the `i`-th CPU this process may use.
     ///
     /// # Errors
     /// When the system refuses a thread; those already started are joined.
     pub fn new(threads: usize, spin: Spin, pin: bool) -> std::io::Result<Self> {
+        unbind();
         let cores: &[CoreId] = if pin { cores() } else { &[] };
         let mut pool = Self {
             shared: Arc::new(Shared {
@@ -179,8 +232,9 @@ impl Pool {
     /// # Errors
     /// [`Poisoned`] when a thread panicked, now or earlier.
     pub fn run(&mut self, job: &(dyn Fn(usize, Barrier<'_>) + Sync)) -> Result<(), Poisoned> {
-        if let Some(core) = self.caller_core.take() {
-            core_affinity::set_for_current(core);
+        match self.caller_core {
+            Some(core) => bind(core),
+            None => unbind(),
         }
         let s = &*self.shared;
         if s.poisoned.load(Ordering::Acquire) {
@@ -311,6 +365,30 @@ mod tests {
                 "{read_only} {places:?}"
             );
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_is_free_again_after_a_pinned_pool() {
+        let allowed = || core_affinity::get_core_ids().unwrap_or_default().len();
+        let before = allowed();
+        let mut pinned = Pool::new(2, SPIN, true).unwrap();
+        let mut free = Pool::new(2, SPIN, false).unwrap();
+        for _ in 0..2 {
+            pinned.run(&|_, _| {}).unwrap();
+            assert_eq!(allowed(), 1);
+            free.run(&|_, _| {}).unwrap();
+            assert_eq!(allowed(), before);
+        }
+        pinned.run(&|_, _| {}).unwrap();
+        // Threads started now are not to share one CPU.
+        let mut late = Pool::new(2, SPIN, false).unwrap();
+        let fewest = AtomicUsize::new(usize::MAX);
+        late.run(&|_, _| {
+            fewest.fetch_min(allowed(), Ordering::SeqCst);
+        })
+        .unwrap();
+        assert_eq!(fewest.load(Ordering::SeqCst), before);
     }
 
     #[test]
