@@ -4,18 +4,21 @@
 //! measures the change once the session made it. Nothing here acts on its own.
 
 pub mod ab;
+pub mod bandit;
 pub mod collect;
 pub mod describe;
 pub mod facts;
+pub mod features;
 pub mod learn;
 pub mod measure;
 pub mod profile;
 pub mod recommendation;
+pub mod roofline;
 pub mod rules;
 pub mod run;
-pub mod sweep;
 pub mod store;
 pub mod suggest;
+pub mod sweep;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 
