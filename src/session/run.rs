@@ -88,6 +88,9 @@ pub enum SessionError {
     /// The prompt or its template.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The tuner's thread.
+    #[error("starting the tuner's thread: {0}")]
+    Tuner(std::io::Error),
     /// `--chat` without a template in the file.
     #[error("the file has no chat template; leave out --chat")]
     NoChatTemplate,

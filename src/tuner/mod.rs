@@ -9,6 +9,7 @@ pub mod collect;
 pub mod describe;
 pub mod facts;
 pub mod features;
+pub mod fingerprint;
 pub mod learn;
 pub mod measure;
 pub mod profile;
