@@ -80,10 +80,7 @@ fn names_and_columns_are_unique_and_what_is_not_there_is_named() {
     assert_eq!(names.len(), KNOBS.len());
     let columns: Vec<_> = KNOBS.iter().flat_map(|k| k.columns).collect();
     assert_eq!(columns.len(), KNOB_COLUMNS);
-    assert_eq!(
-        columns.iter().collect::<BTreeSet<_>>().len(),
-        columns.len()
-    );
+    assert_eq!(columns.iter().collect::<BTreeSet<_>>().len(), columns.len());
     let loaded = common::fixture(FILES[0]);
     let base = setup(&loaded);
     let error = base.with(&[Setting::new("turbo", "on")]).expect_err("none");

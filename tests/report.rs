@@ -396,6 +396,7 @@ fn run_with(on: TracerSet, loaded: Loaded, clock: Clock, tokens: u64) -> Session
             threads: 1,
             gbps: 10.0,
         }],
+        tuner: None,
     };
     let mut session = Session::new(loaded, options).expect("a session");
     while !session.is_over() {

@@ -139,6 +139,16 @@ impl Advice {
 }
 
 impl Session {
+    /// What was recommended so far, with what became of it.
+    pub fn recommendations(&self) -> impl Iterator<Item = &Recommendation> {
+        self.advice.entries.iter().map(|e| &e.shown)
+    }
+
+    /// Names of the knobs that the user set.
+    pub fn explicit(&self) -> &std::collections::BTreeSet<&'static str> {
+        &self.options.explicit
+    }
+
     /// What is to be said of this moment, with what became of earlier advice.
     pub(super) fn advise(&mut self, s: &Snapshot) -> Vec<Recommendation> {
         if self.advice.measuring.is_none() && self.advice.race.is_none() {

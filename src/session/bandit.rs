@@ -153,7 +153,8 @@ impl Session {
         let (arm, rival) = &mut b.rivals[at];
         let missed = past.saturating_sub(rival.past()) + TOKENS as usize;
         let cost = each.map(|us| us * missed as f64);
-        if !cost.is_some_and(|us| b.total_us > 0.0 && b.switch_us + us <= HALF * (b.total_us + us)) {
+        if !cost.is_some_and(|us| b.total_us > 0.0 && b.switch_us + us <= HALF * (b.total_us + us))
+        {
             self.bandit = Some(b);
             return;
         }

@@ -27,15 +27,6 @@ pub(super) struct Rival {
 }
 
 impl Rival {
-    /// How it runs.
-    pub fn setup(&self) -> Setup {
-        Setup {
-            config: self.config.clone(),
-            load: self.loaded.outcome.options,
-            sync_mode: self.sync_mode,
-        }
-    }
-
     /// Tokens in its cache, and those evicted from it.
     pub fn past(&self) -> usize {
         self.engine.past()

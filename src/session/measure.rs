@@ -192,7 +192,11 @@ impl Session {
 
     /// The comparison is done: one side stays.
     fn decide(&mut self) {
-        let outcome = self.advice.measuring.as_ref().and_then(|m| m.test.outcome());
+        let outcome = self
+            .advice
+            .measuring
+            .as_ref()
+            .and_then(|m| m.test.outcome());
         let Some(outcome) = outcome else { return };
         let side = if outcome.kept {
             Side::Changed
@@ -206,9 +210,7 @@ impl Session {
         let Some(m) = self.advice.measuring.take() else {
             return;
         };
-        let in_force = outcome
-            .kept
-            .then(|| self.advice.in_force(m.before.clone()));
+        let in_force = outcome.kept.then(|| self.advice.in_force(m.before.clone()));
         if let Some(entry) = self.advice.find(&m.id) {
             entry.shown.status = outcome.status();
             entry.in_force = in_force;

@@ -240,7 +240,12 @@ impl Session {
             .map_or_else(TunerFrame::default, |a| a.frame.clone());
         frame.race = race.as_ref().map(super::race::Race::frame);
         frame.bandit = bandit.as_ref().map(super::bandit::KernelBandit::frame);
-        let open: Vec<_> = self.advice.entries().iter().map(|e| e.shown.clone()).collect();
+        let open: Vec<_> = self
+            .advice
+            .entries()
+            .iter()
+            .map(|e| e.shown.clone())
+            .collect();
         if tuner.latest.is_some() && race.is_none() {
             frame.says = suggest::verdict(&open, frame.current_tok_s);
         }
@@ -411,8 +416,13 @@ impl Thread {
         let tok_s = q.tok_s?;
         let mut changes: Vec<Setting> = Vec::new();
         for r in suggestions.iter().map(|a| &a.recommendation) {
-            let helps = r.expected_tok_s.is_some_and(|e| e > tok_s * suggest::WORTHWHILE);
-            let new = r.change.iter().all(|s| changes.iter().all(|c| c.knob != s.knob));
+            let helps = r
+                .expected_tok_s
+                .is_some_and(|e| e > tok_s * suggest::WORTHWHILE);
+            let new = r
+                .change
+                .iter()
+                .all(|s| changes.iter().all(|c| c.knob != s.knob));
             if helps && new && suggest::left_alone(&r.change, &q.explicit).is_none() {
                 changes.extend(r.change.iter().cloned());
             }

@@ -36,7 +36,9 @@ pub enum ProfileError {
         what: String,
     },
     /// A newer cbtop wrote it.
-    #[error("{path} has version {found} of the format, this cbtop knows {VERSION}: use a newer cbtop")]
+    #[error(
+        "{path} has version {found} of the format, this cbtop knows {VERSION}: use a newer cbtop"
+    )]
     Version {
         /// The file.
         path: PathBuf,

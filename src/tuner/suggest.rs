@@ -203,7 +203,10 @@ fn advice(
     evidence.extend((grounds.lesson)(knob.name));
     let what = if prompts { "prompts" } else { "tokens" };
     let mut why = vec![match (measured, predicted) {
-        (Some(m), _) => format!("Measured on this machine: {what} at x{:.2} of the rate", m.mid),
+        (Some(m), _) => format!(
+            "Measured on this machine: {what} at x{:.2} of the rate",
+            m.mid
+        ),
         (None, Some(p)) if p.mid > WORTHWHILE => {
             format!("Predicted: {what} at x{:.2} of the rate", p.mid)
         }

@@ -54,21 +54,36 @@ fn kept_of(n: u64, noise: f64, time: impl Fn(Side, u32) -> f64 + Copy) -> f64 {
 fn no_difference_is_seldom_kept() {
     for noise in [0.01, 0.05, 0.2] {
         let share = kept_of(2000, noise, |_, _| 1000.0);
-        println!("noise {noise}: kept {:.2}% without a difference", share * 100.0);
+        println!(
+            "noise {noise}: kept {:.2}% without a difference",
+            share * 100.0
+        );
         assert!(share <= 0.025, "{share}");
     }
 }
 
 #[test]
 fn a_gain_of_a_tenth_is_found() {
-    let time = |side, _| if side == Side::Changed { 1000.0 / 1.1 } else { 1000.0 };
+    let time = |side, _| {
+        if side == Side::Changed {
+            1000.0 / 1.1
+        } else {
+            1000.0
+        }
+    };
     for noise in [0.01, 0.03, 0.05] {
         let share = kept_of(300, noise, time);
         println!("noise {noise}: {:.1}% of gains of 10% kept", share * 100.0);
         assert!(share >= 0.97, "{share}");
     }
-    let o = Machine::new(1).compare(0.03, time).outcome().expect("decided");
-    assert!((o.ratio() - 1.1).abs() < 0.04 && o.low <= o.ratio() && o.ratio() <= o.high, "{o:?}");
+    let o = Machine::new(1)
+        .compare(0.03, time)
+        .outcome()
+        .expect("decided");
+    assert!(
+        (o.ratio() - 1.1).abs() < 0.04 && o.low <= o.ratio() && o.ratio() <= o.high,
+        "{o:?}"
+    );
     assert!(o.sentence().ends_with("faster, kept"), "{}", o.sentence());
 }
 
@@ -76,7 +91,9 @@ fn a_gain_of_a_tenth_is_found() {
 fn drift_alone_is_no_gain() {
     // Every token takes 0.1% less than the one before, or more: a processor that clocks up, a context that grows.
     for step in [-0.001, 0.001] {
-        let share = kept_of(1000, 0.03, |_, token| 1000.0 * (step * f64::from(token)).exp());
+        let share = kept_of(1000, 0.03, |_, token| {
+            1000.0 * (step * f64::from(token)).exp()
+        });
         println!("drift {step}: kept {:.2}%", share * 100.0);
         assert!(share <= 0.025, "{share}");
     }
@@ -84,13 +101,32 @@ fn drift_alone_is_no_gain() {
 
 #[test]
 fn a_loss_is_given_up_early_and_said() {
-    let time = |side, _| if side == Side::Changed { 1300.0 } else { 1000.0 };
+    let time = |side, _| {
+        if side == Side::Changed {
+            1300.0
+        } else {
+            1000.0
+        }
+    };
     let test = Machine::new(3).compare(0.01, time);
     let o = test.outcome().expect("decided");
     assert!(!o.kept && o.counted <= 6 * 4 * BLOCK, "{o:?}");
-    assert!(o.sentence().ends_with("slower, taken back"), "{}", o.sentence());
+    assert!(
+        o.sentence().ends_with("slower, taken back"),
+        "{}",
+        o.sentence()
+    );
     let status = test.status();
-    assert!(matches!(status, RecommendationStatus::Reverted { significant: true, .. }), "{status:?}");
+    assert!(
+        matches!(
+            status,
+            RecommendationStatus::Reverted {
+                significant: true,
+                ..
+            }
+        ),
+        "{status:?}"
+    );
 }
 
 /// Feeds until `Done`, with the sides asked for.
@@ -122,7 +158,11 @@ fn sides_take_turns_and_switches_are_not_counted() {
     let first: Vec<_> = all.iter().take(group).collect();
     let present = SETTLE + BLOCK;
     assert!(first[..present].iter().all(|s| **s == Side::Present));
-    assert!(first[present..present + SETTLE + 2 * BLOCK].iter().all(|s| **s == Side::Changed));
+    assert!(
+        first[present..present + SETTLE + 2 * BLOCK]
+            .iter()
+            .all(|s| **s == Side::Changed)
+    );
     assert_eq!(test.feed(1.0), Action::Done);
     test.undo();
     assert!(matches!(test.status(), RecommendationStatus::Undone { .. }));
@@ -162,7 +202,10 @@ fn useless_times_are_not_counted() {
         assert_eq!(test.feed(us), Action::Continue);
     }
     let total = (GROUPS * (4 * BLOCK + 2 * SETTLE)) as u32;
-    assert_eq!(test.status(), RecommendationStatus::Measuring { done: 0, total });
+    assert_eq!(
+        test.status(),
+        RecommendationStatus::Measuring { done: 0, total }
+    );
 }
 
 #[test]
