@@ -17,6 +17,7 @@ mod run;
 mod setup;
 mod tokenize;
 mod trace;
+pub mod tune;
 
 use crate::cli::{Cli, Command};
 use std::io::{BufWriter, Write};
@@ -47,6 +48,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => diff::run(&args, &mut out),
         Command::Perplexity(args) => perplexity::run(&args, &mut out),
         Command::QuantError(args) => quant_error::run(&args, &mut out),
+        Command::Tune(command) => tune::run(&command, &mut out),
     }?;
     out.flush()?;
     Ok(code)

@@ -4,7 +4,7 @@ use super::load::Loaded;
 use super::run::{Options, Session};
 use super::snapshot::KernelInfo;
 use crate::engine::cpu::kv::bytes_per_token;
-use crate::engine::cpu::pool;
+use crate::engine::cpu::binding;
 use crate::engine::knobs::Setup;
 use crate::engine::{Config, Engine, SyncMode};
 use crate::gguf::{LoadMethod, LoadOptions};
@@ -232,7 +232,7 @@ impl Session {
     pub(super) fn settle_in(&mut self) {
         if !self.peaks.is_empty() && !self.options.clock.is_modelled() {
             // Threads of the probe inherit where this one may run.
-            pool::unbind();
+            binding::bind(None);
             let c = &self.options.config;
             probe::in_use(&mut self.peaks, c.kernels, c.threads);
         }

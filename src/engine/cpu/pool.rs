@@ -4,11 +4,12 @@
 //! two bricks is far shorter than a system call), then sleep on a futex: a paused session is idle, and where other
 //! programs want the CPU too, the scheduler brings a woken sleeper back sooner than a spinner that used up its slice.
 
+use super::binding;
 use core_affinity::CoreId;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A worker thread panicked; the pool cannot be used any more.
@@ -125,72 +126,14 @@ pub struct Pool {
     caller_core: Option<CoreId>,
 }
 
-/// CPUs of this process. Read once: later the answer is that of a thread which may be bound to one of them.
-fn cores() -> &'static [CoreId] {
-    static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
-    CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
-}
-
-#[cfg(target_os = "linux")]
-type Mask = libc::cpu_set_t;
-#[cfg(not(target_os = "linux"))]
-type Mask = ();
-
-thread_local! {
-    /// The CPU this thread was bound to by a pool, and those it could use before.
-    static BOUND: Cell<Option<(usize, Option<Mask>)>> = const { Cell::new(None) };
-}
-
-/// Binds the calling thread, which remembers where it could run before.
-fn bind(core: CoreId) {
-    let bound = BOUND.get();
-    if bound.is_none_or(|(id, _)| id != core.id) {
-        let free = bound.map_or_else(affinity, |(_, free)| free);
-        core_affinity::set_for_current(core);
-        BOUND.set(Some((core.id, free)));
-    }
-}
-
-/// Lets the calling thread run where it could before a pool bound it: another pool need not be pinned, and threads that are
-/// started from here inherit where they may run.
-pub fn unbind() {
-    if let Some((_, Some(free))) = BOUND.take() {
-        set_affinity(&free);
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn affinity() -> Option<Mask> {
-    // SAFETY: all zeros is a mask, an empty one.
-    let mut mask: Mask = unsafe { std::mem::zeroed() };
-    // SAFETY: the mask is as large as said; 0 is the calling thread.
-    let got = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), &raw mut mask) };
-    (got == 0).then_some(mask)
-}
-
-#[cfg(target_os = "linux")]
-fn set_affinity(mask: &Mask) {
-    // A thread that stays bound runs on, only slower.
-    // SAFETY: the mask is as large as said; 0 is the calling thread.
-    unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), &raw const *mask) };
-}
-
-#[cfg(not(target_os = "linux"))]
-fn affinity() -> Option<Mask> {
-    None
-}
-
-#[cfg(not(target_os = "linux"))]
-fn set_affinity((): &Mask) {}
-
 impl Pool {
     /// Starts `threads - 1` workers; with `pin`, thread `i` is bound to the `i`-th CPU this process may use.
     ///
     /// # Errors
     /// When the system refuses a thread; those already started are joined.
     pub fn new(threads: usize, spin: Spin, pin: bool) -> std::io::Result<Self> {
-        unbind();
-        let cores: &[CoreId] = if pin { cores() } else { &[] };
+        let all = binding::cores();
+        let cores: &[CoreId] = if pin { all } else { &[] };
         let mut pool = Self {
             shared: Arc::new(Shared {
                 threads: threads as u32,
@@ -212,9 +155,7 @@ impl Pool {
             let worker = std::thread::Builder::new()
                 .name(format!("cbtop-worker-{tid}"))
                 .spawn(move || {
-                    if let Some(core) = core {
-                        core_affinity::set_for_current(core);
-                    }
+                    binding::bind_new(core);
                     work(&shared, tid);
                 })?;
             pool.workers.push(worker);
@@ -232,10 +173,7 @@ impl Pool {
     /// # Errors
     /// [`Poisoned`] when a thread panicked, now or earlier.
     pub fn run(&mut self, job: &(dyn Fn(usize, Barrier<'_>) + Sync)) -> Result<(), Poisoned> {
-        match self.caller_core {
-            Some(core) => bind(core),
-            None => unbind(),
-        }
+        binding::bind(self.caller_core);
         let s = &*self.shared;
         if s.poisoned.load(Ordering::Acquire) {
             return Err(Poisoned);
@@ -337,6 +275,31 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_are_let_go_by_the_next_pool() {
+        let allowed = || rustix::thread::sched_getaffinity(None).map(|s| s.count());
+        std::thread::spawn(move || {
+            let before = allowed().unwrap();
+            let mut bound = Pool::new(2, SPIN, true).unwrap();
+            let mut free = Pool::new(2, SPIN, false).unwrap();
+            for _ in 0..2 {
+                bound
+                    .run(&|_, _| assert_eq!(allowed().unwrap(), 1))
+                    .unwrap();
+                // One that is made while its maker is bound is no different.
+                let mut later = Pool::new(3, SPIN, false).unwrap();
+                free.run(&|_, _| assert_eq!(allowed().unwrap(), before))
+                    .unwrap();
+                later
+                    .run(&|_, _| assert_eq!(allowed().unwrap(), before))
+                    .unwrap();
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
     #[test]
     fn a_panic_poisons_instead_of_hanging() {
         let mut pool = Pool::new(3, SPIN, false).unwrap();
@@ -365,30 +328,6 @@ mod tests {
                 "{read_only} {places:?}"
             );
         }
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_thread_is_free_again_after_a_pinned_pool() {
-        let allowed = || core_affinity::get_core_ids().unwrap_or_default().len();
-        let before = allowed();
-        let mut pinned = Pool::new(2, SPIN, true).unwrap();
-        let mut free = Pool::new(2, SPIN, false).unwrap();
-        for _ in 0..2 {
-            pinned.run(&|_, _| {}).unwrap();
-            assert_eq!(allowed(), 1);
-            free.run(&|_, _| {}).unwrap();
-            assert_eq!(allowed(), before);
-        }
-        pinned.run(&|_, _| {}).unwrap();
-        // Threads started now are not to share one CPU.
-        let mut late = Pool::new(2, SPIN, false).unwrap();
-        let fewest = AtomicUsize::new(usize::MAX);
-        late.run(&|_, _| {
-            fewest.fetch_min(allowed(), Ordering::SeqCst);
-        })
-        .unwrap();
-        assert_eq!(fewest.load(Ordering::SeqCst), before);
     }
 
     #[test]
