@@ -232,7 +232,7 @@ impl Session {
     pub(super) fn settle_in(&mut self) {
         if !self.peaks.is_empty() && !self.options.clock.is_modelled() {
             // Threads of the probe inherit where this one may run.
-            binding::bind(None);
+            binding::unbind();
             let c = &self.options.config;
             probe::in_use(&mut self.peaks, c.kernels, c.threads);
         }

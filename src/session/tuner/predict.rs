@@ -1,41 +1,62 @@
-//! What predicts rates: the roofline.
+//! What predicts rates: the models of a file fitted to this machine, or those of the program.
 
 use super::super::snapshot::{Interval, TunerFrame};
-use crate::tuner::roofline::roofline_tok_s;
+use crate::tuner::features::Measured;
+use crate::tuner::learn::brick_tuner::BrickTuner;
 use crate::tuner::run::Trial;
 use std::path::Path;
 
-/// Share of the roofline's rate that a program reaches at least.
-const LEAST: f64 = 0.1;
+/// A larger file holds no models, bytes.
+const MOST: u64 = 64 << 20;
 
 /// The models in use.
-pub struct Predictor;
+pub struct Predictor(BrickTuner);
 
 impl Predictor {
-    /// Those of a file, or of the program.
-    pub fn open(_model: Option<&Path>, _notes: &mut Vec<String>) -> Self {
-        Self
+    /// Those of a file, if it is there and whole, or of the program; `notes` gets why a file is not used.
+    pub fn open(model: Option<&Path>, notes: &mut Vec<String>) -> Self {
+        let fitted = model.and_then(|path| match read(path)? {
+            Ok(tuner) => Some(tuner),
+            Err(e) => {
+                notes.push(format!(
+                    "{} is not used: {e}; cbtop calibrate writes it anew",
+                    path.display()
+                ));
+                None
+            }
+        });
+        Self(fitted.unwrap_or_else(|| BrickTuner::pretrained().clone()))
     }
 
     /// Rate of a trial, tokens a second.
     pub fn rate(&self, trial: &Trial) -> Option<Interval> {
-        let bound = roofline_tok_s(trial)?;
-        Some(Interval {
-            low: bound * LEAST,
-            mid: bound,
-            high: bound,
-        })
+        self.0.predict(trial, None).tok_s
     }
 
     /// What is said of a moment.
-    pub fn frame(&self, trial: &Trial, _tok_s: Option<f64>) -> TunerFrame {
+    pub fn frame(&self, trial: &Trial, tok_s: Option<f64>) -> TunerFrame {
+        let measured = tok_s.map(|tok_s| Measured { tok_s });
+        let answer = self.0.predict(trial, measured.as_ref());
         TunerFrame {
-            model: "none".into(),
-            method: "roofline".into(),
-            predicted: self.rate(trial),
+            model: self.0.title(),
+            method: answer.method.into(),
+            predicted: answer.tok_s,
+            bottleneck: answer.bottleneck,
+            kernels: answer.kernels,
+            warnings: answer.warnings,
             ..TunerFrame::default()
         }
     }
+}
+
+/// The models of a file; `None` where there is none.
+fn read(path: &Path) -> Option<Result<BrickTuner, String>> {
+    let meta = std::fs::metadata(path).ok()?;
+    if !meta.is_file() || meta.len() > MOST {
+        return Some(Err("it holds no models".into()));
+    }
+    let bytes = std::fs::read(path).map_err(|e| e.to_string());
+    Some(bytes.and_then(|b| BrickTuner::from_bytes(&b).map_err(|e| e.to_string())))
 }
 
 /// What past experiments with a knob taught.
