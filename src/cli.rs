@@ -41,10 +41,10 @@ pub struct Cli {
 #[command(next_help_heading = "Tuning")]
 pub struct AdviceArgs {
     /// Try all recommendations one by one, measured, and keep what is faster; then print them.
-    #[arg(long, requires = "headless")]
+    #[arg(long, requires_all = ["headless", "recommend"])]
     pub apply: bool,
     /// Write the settings in force at the end to this profile, which --profile loads.
-    #[arg(long, value_name = "FILE", requires = "headless")]
+    #[arg(long, value_name = "FILE", requires_all = ["headless", "recommend"])]
     pub save: Option<PathBuf>,
     /// Replace a file that --save would leave because it is no profile.
     #[arg(long, requires = "save")]

@@ -180,7 +180,8 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
             .as_deref()
             .map(|file| setup::load(Some(file), &args.engine))
             .transpose()?,
-        tuner: Some(recommend::tuner(&args.tuner)),
+        // A frame or a report is of a run, not of what might be.
+        tuner: (args.recommend || !args.frame.headless).then(|| recommend::tuner(&args.tuner)),
     })
 }
 
@@ -292,7 +293,7 @@ fn run_and_print(
             printable(&e)
         );
     }
-    if recommend::is_wanted(args.recommend, advice, args.frame.format) {
+    if recommend::is_wanted(args.recommend, args.frame.format) {
         return recommend::print(advice, session, args.frame.format, out);
     }
     match args.frame.format {

@@ -45,9 +45,8 @@ pub fn check(args: &AdviceArgs, format: Format) -> anyhow::Result<()> {
 }
 
 /// Whether it is recommendations that are printed.
-pub fn is_wanted(recommend: bool, args: &AdviceArgs, format: Format) -> bool {
-    (recommend || args.apply || args.save.is_some())
-        && matches!(format, Format::Text | Format::Json)
+pub fn is_wanted(recommend: bool, format: Format) -> bool {
+    recommend && matches!(format, Format::Text | Format::Json)
 }
 
 /// Prints what there is to change about a session that has run.

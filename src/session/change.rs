@@ -1,10 +1,13 @@
 //! Another setup for a running session: a second engine beside the one in use, and turning over to it between two tokens.
 
+#[cfg(test)]
+mod tests;
+
 use super::load::Loaded;
 use super::run::{Options, Session};
 use super::snapshot::KernelInfo;
-use crate::engine::cpu::kv::bytes_per_token;
 use crate::engine::cpu::binding;
+use crate::engine::cpu::kv::bytes_per_token;
 use crate::engine::knobs::Setup;
 use crate::engine::{Config, Engine, SyncMode};
 use crate::gguf::{LoadMethod, LoadOptions};

@@ -15,11 +15,11 @@ use crate::tuner::describe;
 use crate::tuner::fingerprint::this_machine;
 use crate::tuner::rules::Advice;
 use crate::tuner::run::{Hardware, ModelShape, Origin, Run, Test, Trial};
-use crate::tuner::store::Store;
+use crate::tuner::store::{Store, StoreError};
 use crate::tuner::suggest::{self, Grounds, Moment};
 use predict::Predictor;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -321,9 +321,21 @@ impl Session {
     }
 }
 
+/// Keeps runs in a store, which is opened or made if it is not open yet.
+fn insert(store: &mut Option<Store>, path: &Path, runs: &[Run]) -> Result<(), StoreError> {
+    let open = match store.take() {
+        Some(open) => open,
+        None => Store::open(path)?,
+    };
+    store.insert(open).insert_all(runs)?;
+    Ok(())
+}
+
 /// What the thread holds.
 struct Thread {
     predictor: Predictor,
+    /// Where runs are kept; `None` where they are not.
+    path: Option<PathBuf>,
     store: Option<Store>,
     /// Runs of this machine.
     runs: Vec<Run>,
@@ -338,12 +350,14 @@ impl Thread {
         let predictor = Predictor::open(options.model.as_deref(), &mut notes);
         let mut this = Self {
             predictor,
+            path: options.store.clone(),
             store: None,
             runs: Vec::new(),
             machine,
             notes,
         };
-        if let Some(path) = &options.store {
+        // A store is made when there is something to keep.
+        if let Some(path) = options.store.as_ref().filter(|p| p.exists()) {
             match Store::open(path).and_then(|store| Ok((store.runs()?, store))) {
                 Ok((runs, store)) => {
                     this.store = Some(store);
@@ -351,7 +365,10 @@ impl Thread {
                     let own = &this.machine;
                     this.runs.retain(|r| r.trial.hardware.fingerprint == *own);
                 }
-                Err(e) => this.notes.push(format!("no runs are kept or read: {e}")),
+                Err(e) => {
+                    this.notes.push(format!("no runs are kept or read: {e}"));
+                    this.path = None;
+                }
             }
         }
         this
@@ -371,8 +388,8 @@ impl Thread {
     }
 
     fn keep(&mut self, runs: [Run; 2]) {
-        if let Some(store) = &mut self.store
-            && let Err(e) = store.insert_all(&runs)
+        if let Some(path) = &self.path
+            && let Err(e) = insert(&mut self.store, path, &runs)
         {
             self.notes = vec![format!("the result was not kept: {e}")];
         }
