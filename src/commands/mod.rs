@@ -11,6 +11,7 @@ mod inspect;
 mod overhead;
 mod perplexity;
 mod quant_error;
+mod recommend;
 mod record;
 mod replay;
 mod run;
@@ -31,7 +32,7 @@ fn printable(text: &impl std::fmt::Display) -> String {
 /// Runs the command of `cli`, the dashboard when there is none.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Some(command) = cli.command else {
-        return dashboard::run(&cli.dashboard);
+        return dashboard::run(&cli.dashboard, &cli.advice);
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let code = match command {

@@ -14,11 +14,13 @@ pub mod fingerprint;
 pub mod five_whys;
 pub mod learn;
 pub mod measure;
+pub mod profile;
 pub mod recommendation;
 pub mod roofline;
 pub mod rules;
 pub mod run;
 pub mod store;
+pub mod suggest;
 pub mod sweep;
 pub mod telemetry;
 
