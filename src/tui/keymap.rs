@@ -311,7 +311,7 @@ impl Default for Keymap {
                 &[ch('a')],
                 Some("apply"),
                 G::Advice,
-                "show the change selected, then apply it",
+                "show the change, then apply it",
             ),
             bind(
                 A::Undo,

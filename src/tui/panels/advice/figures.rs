@@ -102,23 +102,36 @@ fn sure(b: &BottleneckFrame) -> String {
 fn short(app: &App, t: &TunerFrame, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let g = &theme.glyphs;
-    let rate = |label: &str, value: f64, rank| {
+    let rate = |label: &str, value: String, more: String, rank| {
         let spans = vec![
             Span::styled(format!("{label} "), theme.dim),
-            Span::raw(tok_s(Some(value))),
+            Span::raw(value),
+            Span::styled(more, theme.dim),
         ];
         Part::new(rank, spans)
     };
-    let mut parts = Vec::new();
-    parts.extend(base(app).map(|v| rate("now", v, 0)));
-    parts.extend(t.predicted.map(|i| rate("predicted", i.mid, 2)));
-    parts.extend(t.with_changes.map(|i| rate("with all changes", i.mid, 1)));
-    parts.push(Part::new(0, vec![Span::styled("tok/s", theme.dim)]));
-    let mut lines = vec![chrome::join(
-        parts,
-        &Span::styled(dot(app), theme.dim),
-        width,
-    )];
+    let line = |ranges: bool| {
+        let predicted = |label: &str, i: Interval, rank| {
+            let range = match ranges {
+                true => format!(" ({})", range(app, &i)),
+                false => String::new(),
+            };
+            rate(label, tok_s(Some(i.mid)), range, rank)
+        };
+        let mut parts = Vec::new();
+        parts.extend(base(app).map(|v| rate("now", tok_s(Some(v)), " tok/s".into(), 0)));
+        parts.extend(t.predicted.map(|i| predicted("predicted", i, 2)));
+        parts.extend(t.with_changes.map(|i| predicted("all changes", i, 1)));
+        let gap = Span::styled(dot(app), theme.dim);
+        let room = if ranges { usize::MAX } else { width };
+        chrome::join(parts, &gap, room)
+    };
+    let with_ranges = line(true);
+    let mut lines = vec![if with_ranges.width() <= width {
+        with_ranges
+    } else {
+        line(false)
+    }];
     if let Some(b) = &t.bottleneck {
         let why = sanitise(&b.why, g.ascii);
         let text = format!("limited by {} {}: {why}", class(app, b), sure(b));

@@ -1,6 +1,6 @@
 //! One recommendation as lines.
 
-use super::super::chrome;
+use super::super::chrome::{self, Part};
 use super::confirm;
 use super::figures::{base, range};
 use crate::session::snapshot::{Recommendation, RecommendationStatus as Status};
@@ -157,7 +157,11 @@ fn outcome(app: &App, r: &Recommendation, width: usize) -> Line<'static> {
     let g = &theme.glyphs;
     let mut spans = vec![Span::raw(" ".repeat(INDENT))];
     match &r.status {
-        Status::Open => spans.extend(expected(app, r)),
+        Status::Open => {
+            let gap = Span::raw(" ");
+            let room = width.saturating_sub(INDENT);
+            spans.extend(chrome::join(expected(app, r), &gap, room).spans);
+        }
         Status::Measuring { done, total } => {
             let share = f64::from(*done) / f64::from((*total).max(1));
             spans.push(Span::styled("measuring ", theme.warn));
@@ -206,29 +210,27 @@ fn outcome(app: &App, r: &Recommendation, width: usize) -> Line<'static> {
     line
 }
 
-fn expected(app: &App, r: &Recommendation) -> Vec<Span<'static>> {
+/// The change, then the rate as far as there is room.
+fn expected(app: &App, r: &Recommendation) -> Vec<Part> {
     let theme = &app.theme;
-    let mut spans = Vec::new();
-    if r.change.is_empty() {
-        let text = if r.applicable { "" } else { "outside cbtop, " };
-        spans.push(Span::styled(text, theme.dim));
-    } else {
-        spans.push(Span::raw(format!("{}, ", confirm::change(app, r))));
+    let dim = |rank, text: String| Part::new(rank, vec![Span::styled(text, theme.dim)]);
+    let mut parts = Vec::new();
+    if !r.change.is_empty() {
+        let text = format!("{},", confirm::change(app, r));
+        parts.push(Part::new(0, vec![Span::raw(text)]));
+    } else if !r.applicable {
+        parts.push(dim(0, "outside cbtop,".into()));
     }
-    let rate = |text: String| Span::raw(format!("{text} tok/s"));
-    match (&r.expected, r.expected_tok_s) {
-        (Some(i), _) => {
-            spans.push(Span::styled("expected ", theme.dim));
-            spans.push(rate(tok_s(Some(i.mid))));
-            spans.push(Span::styled(format!(" ({})", range(app, i)), theme.dim));
+    match r.expected.map(|i| i.mid).or(r.expected_tok_s) {
+        Some(v) => {
+            parts.push(dim(3, "expected".into()));
+            let text = format!("{} tok/s", tok_s(Some(v)));
+            parts.push(Part::new(1, vec![Span::raw(text)]));
+            parts.extend(r.expected.map(|i| dim(2, format!("({})", range(app, &i)))));
         }
-        (None, Some(v)) => {
-            spans.push(Span::styled("expected ", theme.dim));
-            spans.push(rate(tok_s(Some(v))));
-        }
-        (None, None) => spans.push(Span::styled("gain not known until measured", theme.dim)),
+        None => parts.push(dim(1, "gain not known until measured".into())),
     }
-    spans
+    parts
 }
 
 fn details(app: &App, r: &Recommendation) -> Vec<(&'static str, String)> {
