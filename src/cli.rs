@@ -1,6 +1,7 @@
 //! Command-line definitions only; what they mean is in `commands/`.
 
 mod quality;
+pub mod tune;
 
 pub use quality::{PerplexityArgs, PerplexityFormat, QuantErrorArgs};
 
@@ -61,6 +62,9 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Measure what quantisation costs brick by brick, against F32 or a file of higher precision.
     QuantError(QuantErrorArgs),
+    /// What the tuner learns from: collect runs, keep them, learn.
+    #[command(subcommand)]
+    Tune(tune::TuneCommand),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.
@@ -554,7 +558,7 @@ pub struct DiffArgs {
     pub fail_above: Option<f64>,
 }
 
-fn parse_seconds(s: &str) -> Result<Duration, String> {
+pub fn parse_seconds(s: &str) -> Result<Duration, String> {
     s.parse()
         .ok()
         .and_then(|v: f64| Duration::try_from_secs_f64(v).ok())

@@ -16,6 +16,7 @@ mod run;
 mod setup;
 mod tokenize;
 mod trace;
+pub mod tune;
 
 use crate::cli::{Cli, Command};
 use std::io::{BufWriter, Write};
@@ -46,6 +47,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => diff::run(&args, &mut out),
         Command::Perplexity(args) => perplexity::run(&args, &mut out),
         Command::QuantError(args) => quant_error::run(&args, &mut out),
+        Command::Tune(command) => tune::run(&command, &mut out),
     }?;
     out.flush()?;
     Ok(code)

@@ -12,6 +12,7 @@ pub mod probe;
 pub mod reference;
 pub mod sampler;
 pub mod tensor_stats;
+pub mod workload;
 
 mod error;
 mod observe;

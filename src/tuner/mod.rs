@@ -4,11 +4,17 @@
 //! measures the change once the session made it. Nothing here acts on its own.
 
 pub mod ab;
+pub mod collect;
+pub mod describe;
 pub mod facts;
+pub mod fingerprint;
 pub mod learn;
+pub mod measure;
 pub mod recommendation;
 pub mod rules;
 pub mod run;
+pub mod store;
+pub mod sweep;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 
