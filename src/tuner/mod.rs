@@ -4,13 +4,17 @@
 //! measures the change once the session made it. Nothing here acts on its own.
 
 pub mod ab;
+pub mod brick_tune;
 pub mod collect;
 pub mod describe;
 pub mod facts;
 pub mod features;
 pub mod fingerprint;
+pub mod hardware;
 pub mod learn;
 pub mod measure;
+pub mod oracle;
+pub mod recipe;
 pub mod recommendation;
 pub mod roofline;
 pub mod rules;
