@@ -108,10 +108,12 @@ fn plain(name: &str) -> String {
 pub fn find(name: &str) -> Result<&'static Entry, UnknownHardware> {
     let wanted = plain(name);
     let found = table().iter().find(|e| plain(&e.hardware.name) == wanted);
-    found.filter(|_| !wanted.is_empty()).ok_or_else(|| UnknownHardware {
-        name: name.chars().take(80).collect(),
-        similar: similar(&wanted),
-    })
+    found
+        .filter(|_| !wanted.is_empty())
+        .ok_or_else(|| UnknownHardware {
+            name: name.chars().take(80).collect(),
+            similar: similar(&wanted),
+        })
 }
 
 fn similar(wanted: &str) -> Vec<String> {
@@ -129,7 +131,9 @@ fn similar(wanted: &str) -> Vec<String> {
     let mut all: Vec<_> = table().iter().map(likeness).collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     let near = all.into_iter().filter(|(score, _)| *score > 0.7);
-    near.take(SUGGESTIONS).map(|(_, e)| e.hardware.name.clone()).collect()
+    near.take(SUGGESTIONS)
+        .map(|(_, e)| e.hardware.name.clone())
+        .collect()
 }
 
 #[cfg(test)]
@@ -145,7 +149,10 @@ mod tests {
         assert_eq!(e.hardware.gflops, Some(82_600.0));
         assert_eq!(e.memory_bytes(), Some(24e9));
         assert_eq!(find("NVIDIA GeForce RTX 4090"), Ok(e));
-        assert_eq!(find("RTX 4090 x4").expect("there").memory_bytes(), Some(96e9));
+        assert_eq!(
+            find("RTX 4090 x4").expect("there").memory_bytes(),
+            Some(96e9)
+        );
         assert_eq!(find("Ryzen 7950X").expect("there").hardware.mem_gbps, None);
     }
 
@@ -154,7 +161,12 @@ mod tests {
         let e = find("RTX 4091").expect_err("no such card");
         assert_eq!(e.similar.first().map(String::as_str), Some("RTX 4090"));
         assert!(e.to_string().contains("did you mean RTX 4090"));
-        assert!(find("m2 ultra").expect_err("longer").similar.contains(&"Apple M2 Ultra".into()));
+        assert!(
+            find("m2 ultra")
+                .expect_err("longer")
+                .similar
+                .contains(&"Apple M2 Ultra".into())
+        );
         assert!(find("").expect_err("nothing").similar.is_empty());
         assert!(find("\u{1b}[31m").is_err());
         assert!(find(&"x".repeat(100_000)).is_err());

@@ -4,6 +4,7 @@
 //! measures the change once the session made it. Nothing here acts on its own.
 
 pub mod ab;
+pub mod bandit;
 pub mod brick_tune;
 pub mod collect;
 pub mod describe;

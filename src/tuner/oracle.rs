@@ -171,7 +171,13 @@ fn is_rate(i: &Interval) -> bool {
 
 /// Milliseconds that `tokens` take at a rate; the fastest rate gives the shortest time.
 fn times(rate: Interval, tokens: f64) -> Interval {
-    let ms = |v: f64| if v > 0.0 { 1e3 * tokens / v } else { f64::INFINITY };
+    let ms = |v: f64| {
+        if v > 0.0 {
+            1e3 * tokens / v
+        } else {
+            f64::INFINITY
+        }
+    };
     Interval {
         low: ms(rate.high),
         mid: ms(rate.mid),

@@ -4,11 +4,12 @@
 //! two bricks is far shorter than a system call), then sleep on a futex: a paused session is idle, and where other
 //! programs want the CPU too, the scheduler brings a woken sleeper back sooner than a spinner that used up its slice.
 
+use super::binding;
 use core_affinity::CoreId;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// A worker thread panicked; the pool cannot be used any more.
@@ -121,14 +122,8 @@ impl Barrier<'_> {
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Where the thread that dispatches is to be bound, until it has been.
+    /// Where the thread that dispatches is to be bound.
     caller_core: Option<CoreId>,
-}
-
-/// CPUs of this process. Read once: later the answer is that of a thread which may be bound to one of them.
-fn cores() -> &'static [CoreId] {
-    static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
-    CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
 
 impl Pool {
@@ -137,7 +132,8 @@ impl Pool {
     /// # Errors
     /// When the system refuses a thread; those already started are joined.
     pub fn new(threads: usize, spin: Spin, pin: bool) -> std::io::Result<Self> {
-        let cores: &[CoreId] = if pin { cores() } else { &[] };
+        let all = binding::cores();
+        let cores: &[CoreId] = if pin { all } else { &[] };
         let mut pool = Self {
             shared: Arc::new(Shared {
                 threads: threads as u32,
@@ -159,9 +155,7 @@ impl Pool {
             let worker = std::thread::Builder::new()
                 .name(format!("cbtop-worker-{tid}"))
                 .spawn(move || {
-                    if let Some(core) = core {
-                        core_affinity::set_for_current(core);
-                    }
+                    binding::bind_new(core);
                     work(&shared, tid);
                 })?;
             pool.workers.push(worker);
@@ -179,9 +173,7 @@ impl Pool {
     /// # Errors
     /// [`Poisoned`] when a thread panicked, now or earlier.
     pub fn run(&mut self, job: &(dyn Fn(usize, Barrier<'_>) + Sync)) -> Result<(), Poisoned> {
-        if let Some(core) = self.caller_core.take() {
-            core_affinity::set_for_current(core);
-        }
+        binding::bind(self.caller_core);
         let s = &*self.shared;
         if s.poisoned.load(Ordering::Acquire) {
             return Err(Poisoned);
@@ -281,6 +273,31 @@ mod tests {
                 assert_eq!(wrong.load(Ordering::SeqCst), 0);
             }
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_are_let_go_by_the_next_pool() {
+        let allowed = || rustix::thread::sched_getaffinity(None).map(|s| s.count());
+        std::thread::spawn(move || {
+            let before = allowed().unwrap();
+            let mut bound = Pool::new(2, SPIN, true).unwrap();
+            let mut free = Pool::new(2, SPIN, false).unwrap();
+            for _ in 0..2 {
+                bound
+                    .run(&|_, _| assert_eq!(allowed().unwrap(), 1))
+                    .unwrap();
+                // One that is made while its maker is bound is no different.
+                let mut later = Pool::new(3, SPIN, false).unwrap();
+                free.run(&|_, _| assert_eq!(allowed().unwrap(), before))
+                    .unwrap();
+                later
+                    .run(&|_, _| assert_eq!(allowed().unwrap(), before))
+                    .unwrap();
+            }
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

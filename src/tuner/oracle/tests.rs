@@ -74,7 +74,10 @@ proptest! {
 /// Qwen2.5 1.5B Q4_K_M, by its public configuration and the size of its public file.
 fn qwen(machine: &str) -> Trial {
     Trial {
-        hardware: hardware::find(machine).expect("in the table").hardware.clone(),
+        hardware: hardware::find(machine)
+            .expect("in the table")
+            .hardware
+            .clone(),
         model: ModelShape {
             name: "Qwen2.5-Coder 1.5B".into(),
             arch: "qwen2".into(),
@@ -131,7 +134,10 @@ fn f063_the_oracle_answers_before_anything_runs() {
         ],
         memory: &|trial, batch| Memory {
             weights: trial.model.weight_bytes,
-            kv: kv(trial) * trial.model.kv_bytes_per_token.unwrap_or(0.0) * 8192.0 * f64::from(batch),
+            kv: kv(trial)
+                * trial.model.kv_bytes_per_token.unwrap_or(0.0)
+                * 8192.0
+                * f64::from(batch),
             buffers: 1e8,
         },
         available: Some(24e9),
@@ -146,12 +152,23 @@ fn f063_the_oracle_answers_before_anything_runs() {
         .collect();
     assert!(rates.windows(2).all(|w| w[0] < w[1]), "{rates:?}");
     // Pinning changes nothing here and is left out; 4096 sequences do not fit and are on no front.
-    assert!(answer.rows.iter().all(|r| r.change.iter().all(|s| s.knob == "kv-type")));
+    assert!(
+        answer
+            .rows
+            .iter()
+            .all(|r| r.change.iter().all(|s| s.knob == "kv-type"))
+    );
     let last = answer.rows.last().expect("rows");
-    assert_eq!((last.batch, last.fits, last.front), (4096, Some(false), false));
+    assert_eq!(
+        (last.batch, last.fits, last.front),
+        (4096, Some(false), false)
+    );
     assert!(answer.rows.iter().any(|r| r.front));
     for r in &answer.rows {
-        let (rate, ms) = (r.tok_s.expect("a rate").mid, r.ms_per_token.expect("a time").mid);
+        let (rate, ms) = (
+            r.tok_s.expect("a rate").mid,
+            r.ms_per_token.expect("a time").mid,
+        );
         assert!((rate * ms / 1e3 - f64::from(r.batch)).abs() < 1e-6 * f64::from(r.batch));
         assert!(r.first_token_ms.is_some());
     }

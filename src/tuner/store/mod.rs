@@ -1,7 +1,13 @@
 //! Runs kept on disk: a SQLite database that any number of processes may write, with what goes in and comes out of it.
 
 pub mod columns;
+pub mod dataset;
+mod files;
+pub mod json;
+pub mod parquet;
 mod schema;
+
+pub use files::{DataError, write_whole};
 
 use super::run::{Origin, Run};
 use columns::{COLUMNS, Cell, Kind, RowError};
