@@ -48,3 +48,16 @@ fn optional(value: Option<impl ToString>) -> String {
 pub fn fingerprint(facts: &[String]) -> String {
     format!("{:016x}", fnv1a_64(facts.join("\u{1f}").as_bytes()))
 }
+
+/// The fingerprint of hardware that only a name is known of, as in public data: the name in short, and a hash of all of it.
+pub fn of_name(name: &str) -> String {
+    let letters = name.chars().map(|c| match c {
+        c if c.is_ascii_alphanumeric() => c.to_ascii_lowercase(),
+        _ => '-',
+    });
+    let letters: String = letters.collect();
+    let words: Vec<&str> = letters.split('-').filter(|w| !w.is_empty()).collect();
+    let short: String = words.join("-").chars().take(40).collect();
+    let hash = fnv1a_64(name.as_bytes());
+    format!("public-{short}-{:08x}", (hash ^ (hash >> 32)) as u32)
+}

@@ -97,6 +97,16 @@ pub(super) fn bound(trial: &Trial, machine: &Machine) -> f64 {
     at_least(by_bandwidth.min(by_compute), 1e-9)
 }
 
+/// As [`bound`], of one of the sequences alone.
+pub(super) fn bound_of_one(trial: &Trial, machine: &Machine) -> f64 {
+    if trial.test.batch <= 1 {
+        return bound(trial, machine);
+    }
+    let mut one = trial.clone();
+    one.test.batch = 1;
+    bound(&one, machine)
+}
+
 /// Bytes of a pass that must come from memory: whatever stayed in the last-level cache since the pass before need not.
 fn beyond_cache(trial: &Trial, machine: &Machine) -> f64 {
     let cached = machine.cache_bytes.unwrap_or(0.0);

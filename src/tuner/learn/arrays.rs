@@ -124,6 +124,18 @@ impl Arrays {
         texts.ok_or_else(|| broken(name, "no list of texts"))
     }
 
+    /// A list of numbers of the header.
+    ///
+    /// # Errors
+    /// None there, or something else.
+    pub fn numbers(&self, name: &str) -> Result<Vec<f64>, ArraysError> {
+        let list = self.header.get(name).and_then(Value::as_array);
+        let list = list.ok_or_else(|| broken(name, "missing or no list"))?;
+        let finite = |v: &Value| v.as_f64().filter(|v| v.is_finite());
+        let numbers: Option<Vec<f64>> = list.iter().map(finite).collect();
+        numbers.ok_or_else(|| broken(name, "no list of numbers"))
+    }
+
     /// A number of the header.
     ///
     /// # Errors

@@ -46,8 +46,8 @@ pub struct Answer {
     pub bottleneck: Option<BottleneckFrame>,
     /// Why the answer is to be doubted.
     pub warnings: Vec<String>,
-    /// Columns that weigh most in the rate, with their share.
-    pub top_features: Vec<(&'static str, f64)>,
+    /// Columns that weigh most in the rate, the first one most; empty names are none.
+    pub top_features: [&'static str; 5],
 }
 
 /// The ensemble.
@@ -73,7 +73,7 @@ impl BrickTuner {
     /// The roofline alone: what can be said without a single run.
     pub fn cold_start() -> Self {
         Self {
-            rates: Rates::Roofline,
+            rates: Rates::Untrained,
             kernels: None,
             bottleneck: None,
             novelty: None,
@@ -124,7 +124,7 @@ impl BrickTuner {
             warnings: self.caveats.clone(),
             ..Answer::default()
         };
-        if let Some(p) = self.rates.predict(trial, &features) {
+        if let Some(p) = self.rates.predict(trial) {
             answer.tok_s = Some(self.corrected(p.tok_s, trial, &features));
             answer.top_features = p.top_features;
         }
@@ -149,15 +149,14 @@ impl BrickTuner {
 
     /// The rate without what was learned about one machine; `None` as in [`Answer::tok_s`].
     pub fn base_rate(&self, trial: &Trial) -> Option<f64> {
-        let features = TunerFeatures::of(trial, None);
-        let rate = self.rates.predict(trial, &features)?.tok_s.mid;
+        let rate = self.rates.predict(trial)?.tok_s.mid;
         (rate.is_finite() && rate > 0.0).then_some(rate)
     }
 
     /// The rate; `None` as in [`Answer::tok_s`].
     pub fn rate(&self, trial: &Trial) -> Option<f64> {
         let features = TunerFeatures::of(trial, None);
-        let predicted = self.rates.predict(trial, &features)?;
+        let predicted = self.rates.predict(trial)?;
         let rate = self.corrected(predicted.tok_s, trial, &features).mid;
         (rate.is_finite() && rate > 0.0).then_some(rate)
     }

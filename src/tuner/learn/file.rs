@@ -129,7 +129,7 @@ pub(super) fn write(model: &BrickTuner, format: u32) -> Arrays {
     model.rates.write(&mut a);
     if let Some(k) = &model.kernels {
         a.header.insert("kernels".into(), k.classes.clone().into());
-        put_trees(&mut a, "kernels", &k.trees);
+        put_trees(&mut a, "kernels", k.trees.arrays());
         a.put("kernels.temperature", Array::F32(vec![k.temperature]));
     }
     if let Some(b) = &model.bottleneck {
@@ -165,8 +165,7 @@ fn write_second(model: &BrickTuner, a: &mut Arrays) {
 }
 
 /// Trees as arrays of a name.
-pub(super) fn put_trees(a: &mut Arrays, name: &str, trees: &Trees) {
-    let t = trees.arrays();
+pub(super) fn put_trees(a: &mut Arrays, name: &str, t: TreeArrays) {
     a.put(format!("{name}.roots"), Array::U32(t.roots));
     a.put(format!("{name}.feature"), Array::U16(t.feature));
     a.put(format!("{name}.threshold"), Array::F32(t.threshold));
@@ -201,9 +200,9 @@ impl Places {
     }
 
     /// Rows of the file's columns as rows of today's; new columns are zero.
-    pub(super) fn spread(&self, rows: &[f32]) -> Vec<f32> {
+    pub(super) fn spread<T: Copy + Default>(&self, rows: &[T]) -> Vec<T> {
         let now = columns().len();
-        let mut out = vec![0.0; rows.len() / self.count().max(1) * now];
+        let mut out = vec![T::default(); rows.len() / self.count().max(1) * now];
         for (to, from) in out
             .chunks_exact_mut(now)
             .zip(rows.chunks_exact(self.count().max(1)))

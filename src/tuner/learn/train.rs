@@ -1,12 +1,15 @@
 //! Runs to a [`BrickTuner`], with what it shows on runs it has not seen.
 
 use super::brick_tuner::{About, BrickTuner};
+use super::evaluate::{Evaluation, Method, evaluate};
 use super::examples::{self, Examples, KernelGroup};
 use super::forest::{ClassifierError, ForestOptions, KernelForest};
 use super::logistic::BottleneckModel;
 use super::metrics::{self, ClassReport, Scored};
 use super::novelty::Novelty;
 use super::rates::Rates;
+use super::split::By;
+use super::throughput::TrainOptions;
 use crate::tuner::run::Run;
 use std::collections::BTreeSet;
 
@@ -33,8 +36,8 @@ pub struct BrickOptions {
     pub forest: ForestOptions,
     /// What to train: all parts if empty.
     pub only: Vec<Part>,
-    /// Seed of everything.
-    pub seed: u64,
+    /// The rates; its seed is that of all parts.
+    pub rates: TrainOptions,
     /// When, seconds since 1970 UTC: given, so that the same runs give the same file.
     pub trained_at: i64,
     /// The model whose other parts stay, and whose version is followed.
@@ -46,7 +49,7 @@ impl Default for BrickOptions {
         Self {
             forest: ForestOptions::default(),
             only: Vec::new(),
-            seed: 1,
+            rates: TrainOptions::default(),
             trained_at: 0,
             before: None,
         }
@@ -88,6 +91,8 @@ pub struct Figures {
 pub struct Trained {
     /// The model.
     pub tuner: BrickTuner,
+    /// All methods for rates on the same held-out runs; `None` where they were not asked for or there are too few runs.
+    pub rates: Option<Evaluation>,
     /// Its choice of kernels.
     pub kernels: Judged,
     /// Its bottlenecks.
@@ -110,9 +115,12 @@ impl BrickTuner {
         let mut tuner = before.cloned().unwrap_or_else(BrickTuner::cold_start);
         let not_asked = || Judged::None("not asked for".into());
         let (mut kernels, mut bottleneck) = (not_asked(), not_asked());
+        let mut error = before.and_then(|b| b.about.error);
+        let mut rates = None;
         if wanted(Part::Rates) {
-            tuner.rates = Rates::Roofline;
             tuner.correction = None;
+            (tuner.rates, rates) = train_rates(&runs, &options.rates);
+            error = rates.as_ref().and_then(held_out_error);
         }
         if wanted(Part::Kernels) {
             (tuner.kernels, kernels) = train_kernels(&runs, options);
@@ -130,15 +138,44 @@ impl BrickTuner {
             trained_at: options.trained_at,
             samples: runs.len(),
             machines: machines.len(),
-            error: None,
+            error,
         };
         tuner.caveats.clear();
+        if tuner.rates == Rates::Untrained {
+            tuner
+                .caveats
+                .push("too few runs to learn rates from: they are from the roofline alone".into());
+        }
         Ok(Trained {
             tuner,
+            rates,
             kernels,
             bottleneck,
         })
     }
+}
+
+/// The method that does best on held-out machines and models, trained on all runs.
+fn train_rates(runs: &[&Run], options: &TrainOptions) -> (Rates, Option<Evaluation>) {
+    let Ok(evaluation) = evaluate(runs, options) else {
+        return (Rates::Untrained, None);
+    };
+    let method = evaluation.chosen;
+    let rates = match method.train(runs, options) {
+        Ok(fitted) => Rates::Learned(method, fitted),
+        Err(_) => Rates::Untrained,
+    };
+    (rates, Some(evaluation))
+}
+
+/// Median error of the chosen method on what is new.
+fn held_out_error(evaluation: &Evaluation) -> Option<f64> {
+    let split = evaluation
+        .splits
+        .iter()
+        .find(|s| s.held_out == By::New.name())?;
+    let of = |m: Method| split.methods.iter().find(|s| s.method == m);
+    of(evaluation.chosen).map(|s| s.score.median_error)
 }
 
 fn train_kernels(runs: &[&Run], options: &BrickOptions) -> (Option<KernelForest>, Judged) {
@@ -152,7 +189,7 @@ fn train_kernels(runs: &[&Run], options: &BrickOptions) -> (Option<KernelForest>
         );
     }
     let forest = ForestOptions {
-        seed: options.seed,
+        seed: options.rates.seed,
         ..options.forest
     };
     match KernelForest::train(examples.classes.clone(), &rows, &forest) {

@@ -5,6 +5,8 @@ pub mod dataset;
 mod files;
 pub mod json;
 pub mod parquet;
+pub mod public;
+pub mod quality;
 mod schema;
 
 pub use files::{DataError, write_whole};
@@ -309,5 +311,7 @@ fn cell(value: ValueRef<'_>, kind: Kind) -> Cell {
     }
 }
 
+#[cfg(test)]
+mod data_tests;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -81,6 +81,8 @@ fn encode(out: &mut (impl Write + Send), runs: &[Run]) -> Result<(), ParquetErro
     let schema = Arc::new(parse_message_type(&message())?);
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
+        // Pages have no statistics of their own: a machine's file is one page a column.
+        .set_statistics_enabled(EnabledStatistics::Chunk)
         .build();
     let mut writer = SerializedFileWriter::new(out, schema, Arc::new(properties))?;
     for group in runs.chunks(GROUP_ROWS) {
