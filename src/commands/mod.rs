@@ -1,12 +1,14 @@
 //! What each command does: reads its arguments, calls the library, prints.
 
 pub mod bench;
+mod brick_tune;
 mod config;
 mod dashboard;
 mod diff;
 mod eval;
 mod export;
 mod inspect;
+mod oracle;
 mod overhead;
 mod perplexity;
 mod quant_error;
@@ -48,6 +50,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Perplexity(args) => perplexity::run(&args, &mut out),
         Command::QuantError(args) => quant_error::run(&args, &mut out),
         Command::Tune(command) => tune::run(&command, &mut out),
+        Command::Oracle(args) => oracle::run(&args, &mut out),
+        Command::BrickTune(args) => brick_tune::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

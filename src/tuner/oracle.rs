@@ -1,6 +1,7 @@
 //! What to expect before anything is run: rates, times and memory of several batches and settings, and which of them no
 //! other beats.
 
+use super::learn::brick_tuner;
 use super::recommendation::Interval;
 use super::run::{Test, Trial};
 use crate::engine::knobs::Setting;
@@ -19,6 +20,18 @@ pub struct Forecast {
     pub bottleneck: Option<String>,
     /// Why it is to be doubted.
     pub warnings: Vec<String>,
+}
+
+impl From<brick_tuner::Answer> for Forecast {
+    fn from(a: brick_tuner::Answer) -> Self {
+        Self {
+            tok_s: a.tok_s,
+            method: a.method.into(),
+            kernels: a.kernels,
+            bottleneck: a.bottleneck.map(|b| b.class),
+            warnings: a.warnings,
+        }
+    }
 }
 
 /// Answers trials.

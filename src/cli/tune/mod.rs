@@ -1,9 +1,11 @@
 //! `cbtop tune`: what the tuner learns from.
 
 mod collect;
+mod recipe;
 mod store;
 
 pub use collect::CollectArgs;
+pub use recipe::RecipeArgs;
 pub use store::{ExportArgs, ExportFormat, HistoryArgs, HistoryFormat, ImportArgs};
 
 use clap::Subcommand;
@@ -19,4 +21,6 @@ pub enum TuneCommand {
     Export(ExportArgs),
     /// Show the runs that are kept, the newest first.
     History(HistoryArgs),
+    /// Run the stages of a recipe: collect, train, check.
+    Run(RecipeArgs),
 }

@@ -2,6 +2,7 @@
 
 pub mod collect;
 mod history;
+mod recipe;
 mod store;
 
 use crate::cli::tune::TuneCommand;
@@ -18,6 +19,7 @@ pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCo
         TuneCommand::Import(args) => store::import(args, out),
         TuneCommand::Export(args) => store::export(args, out),
         TuneCommand::History(args) => history::run(args, out),
+        TuneCommand::Run(args) => recipe::run(args, out),
     }
 }
 

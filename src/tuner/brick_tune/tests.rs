@@ -50,11 +50,21 @@ fn brick() -> BrickRow {
         category: BrickId::GateProj.category(),
         calls: 10,
         steps: 10,
+        total_us: 1000.0,
         us_per_step: 100.0,
         mean_us: 100.0,
+        stddev_us: 1.0,
+        min_us: 99.0,
+        max_us: 102.0,
+        p50_us: 100.0,
+        p99_us: 102.0,
+        elements_per_step: 1,
         bytes_per_step: 1_600_000,
         flops_per_step: 100,
-        ..BrickRow::default()
+        share: 1.0,
+        step_stddev_us: None,
+        history_us: Vec::new(),
+        cycles_per_call: None,
     }
 }
 
