@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tuner::hardware;
+use crate::tuner::learn::brick_tuner::BrickTuner;
 use crate::tuner::roofline::roofline_tok_s;
 use crate::tuner::run::ModelShape;
 use proptest::prelude::*;
@@ -172,6 +173,21 @@ fn f063_the_oracle_answers_before_anything_runs() {
         assert!((rate * ms / 1e3 - f64::from(r.batch)).abs() < 1e-6 * f64::from(r.batch));
         assert!(r.first_token_ms.is_some());
     }
+}
+
+#[test]
+fn f295_qwen_on_an_rtx_4090_is_predicted_and_not_measured() {
+    let trial = qwen("RTX 4090");
+    let said: Forecast = BrickTuner::pretrained().predict(&trial, None).into();
+    let rate = said.tok_s.expect("a rate");
+    println!(
+        "F295: Qwen2.5-Coder 1.5B Q4_K_M on RTX 4090 predicted {:.0} tok/s ({:.0} to {:.0}) by {}; not measurable here: no RTX \
+         4090",
+        rate.mid, rate.low, rate.high, said.method
+    );
+    assert!(rate.low <= rate.mid && rate.mid <= rate.high);
+    let bound = roofline_tok_s(&trial).expect("its bandwidth is known");
+    assert!(rate.mid <= bound, "{} of {bound}", rate.mid);
 }
 
 #[test]
