@@ -3,7 +3,7 @@
 use super::run::{Hardware, MachineKind, Trial};
 use crate::engine::KvType;
 
-/// A machine's peaks. What is not known is what is usual for its kind.
+/// The peaks that a token meets: of one card where a machine has several. What is not known is what is usual for its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Machine {
     /// Read bandwidth, bytes a second.
@@ -14,41 +14,82 @@ pub struct Machine {
     pub ops_per_s: f64,
     /// Whether it was known.
     pub compute_known: bool,
+    /// What no arithmetic of it exceeds, operations a second; infinite where nothing is known.
+    pub most_ops_per_s: f64,
     /// Last-level cache, bytes.
     pub cache_bytes: Option<f64>,
 }
 
-/// What is usual for a kind: bandwidth in bytes a second, operations for a byte of it, and how much faster products of
-/// small integers or halves are than the FP32 peak of a table.
-///
-/// Bandwidths and balances are medians of the hardware table of the public data. The last figure is an upper end, so that
-/// the bound stays one: VNNI and dotprod do four int8 products where FP32 does one, consumer tensor cores eight.
-const USUAL: [(MachineKind, f64, f64, f64); 3] = [
-    (MachineKind::Cpu, 40e9, 20.0, 4.0),
-    (MachineKind::Apple, 400e9, 30.0, 2.0),
-    (MachineKind::Gpu, 600e9, 45.0, 8.0),
+/// What is usual for a kind.
+struct Usual {
+    kind: MachineKind,
+    /// Bandwidth, bytes a second.
+    bytes_per_s: f64,
+    /// FP32 operations for a byte of it.
+    balance: f64,
+    /// How much faster products of small integers or halves are than the FP32 peak of a table.
+    narrow: f64,
+    /// The most that is known of any machine: data-centre cards do 16 half products where FP32 does one.
+    narrow_most: f64,
+}
+
+/// Bandwidths and balances are about the medians of the hardware table of the public data. VNNI and dotprod do four int8
+/// products where FP32 does one, consumer tensor cores eight.
+const USUAL: [Usual; 3] = [
+    usual(MachineKind::Cpu, 40e9, 20.0, 4.0, 4.0),
+    usual(MachineKind::Apple, 400e9, 30.0, 2.0, 2.0),
+    usual(MachineKind::Gpu, 600e9, 45.0, 8.0, 16.0),
 ];
+
+const fn usual(
+    kind: MachineKind,
+    bytes_per_s: f64,
+    balance: f64,
+    narrow: f64,
+    narrow_most: f64,
+) -> Usual {
+    Usual {
+        kind,
+        bytes_per_s,
+        balance,
+        narrow,
+        narrow_most,
+    }
+}
 
 /// The peaks of a machine.
 pub fn machine(hardware: &Hardware) -> Machine {
-    let of_kind = |u: &&(MachineKind, f64, f64, f64)| u.0 == hardware.kind;
-    let (_, bandwidth, balance, narrow) = USUAL.iter().find(of_kind).unwrap_or(&USUAL[0]);
-    let known_bandwidth = positive(hardware.mem_gbps).map(|b| b * 1e9);
-    let bytes_per_s = known_bandwidth.unwrap_or(*bandwidth);
-    let fp32 = positive(hardware.gflops).map(|f| f * 1e9);
-    let int8 = positive(hardware.int8_gops).map(|f| f * 1e9);
+    let of_kind = USUAL.iter().find(|u| u.kind == hardware.kind);
+    let usual = of_kind.unwrap_or(&USUAL[0]);
+    let cards = cards(&hardware.name);
+    let known_bandwidth = positive(hardware.mem_gbps).map(|b| b * 1e9 / cards);
+    let bytes_per_s = known_bandwidth.unwrap_or(usual.bytes_per_s);
+    let fp32 = positive(hardware.gflops).map(|f| f * 1e9 / cards);
+    let int8 = positive(hardware.int8_gops).map(|f| f * 1e9 / cards);
     let known_ops = match (fp32, int8) {
         (Some(f), Some(i)) => Some(f.max(i)),
-        (Some(f), None) => Some(f * narrow),
+        (Some(f), None) => Some(f * usual.narrow),
         (None, i) => i,
     };
     Machine {
         bytes_per_s,
         bandwidth_known: known_bandwidth.is_some(),
-        ops_per_s: known_ops.unwrap_or(bytes_per_s * balance * narrow),
+        ops_per_s: known_ops.unwrap_or(bytes_per_s * usual.balance * usual.narrow),
         compute_known: known_ops.is_some(),
-        cache_bytes: positive(hardware.cache_mb).map(|c| c * 1e6),
+        most_ops_per_s: match (fp32, int8) {
+            (Some(f), None) => f * usual.narrow_most * cards,
+            _ => known_ops.map_or(f64::INFINITY, |o| o * cards),
+        },
+        cache_bytes: positive(hardware.cache_mb).map(|c| c * 1e6 / cards),
     }
+}
+
+/// Cards of a machine named `RTX 4090 x4`, whose figures are those of all together. Programs give each card some of the
+/// layers, so that a token passes one after the other: the rates of one card hold for it, and only of a long prompt several
+/// parts are under way at once.
+fn cards(name: &str) -> f64 {
+    let number = name.rsplit_once(" x").and_then(|(_, n)| n.parse().ok());
+    f64::from(number.unwrap_or(1_u8).max(1))
 }
 
 fn positive(figure: Option<f64>) -> Option<f64> {
@@ -56,7 +97,8 @@ fn positive(figure: Option<f64>) -> Option<f64> {
 }
 
 /// Bytes that are at least moved to make one token (generation) or to take one in (prompts): each weight once for all
-/// tokens of a pass, and a sequence's kv cache. At least 1.
+/// tokens of a pass, and a sequence's kv cache. Where experts are chosen, as if all tokens of a pass chose the same: how
+/// many they choose together depends on the text. At least 1.
 pub fn bytes_per_token(trial: &Trial) -> f64 {
     at_least(pass_bytes(trial) / tokens_of_pass(trial), 1.0)
 }
@@ -80,7 +122,7 @@ pub fn roofline_tok_s(trial: &Trial) -> Option<f64> {
     let machine = machine(&trial.hardware);
     let uncached = beyond_cache(trial, &machine);
     let by_bandwidth = machine.bytes_per_s * tokens_of_pass(trial) / uncached;
-    let by_compute = machine.ops_per_s / flops_per_token(trial);
+    let by_compute = machine.most_ops_per_s / flops_per_token(trial);
     match (machine.bandwidth_known, machine.compute_known) {
         (true, true) => Some(by_bandwidth.min(by_compute)),
         (true, false) if uncached > 0.0 => Some(by_bandwidth),
@@ -128,15 +170,7 @@ fn tokens_of_pass(trial: &Trial) -> f64 {
 
 fn pass_bytes(trial: &Trial) -> f64 {
     let m = &trial.model;
-    let mut weights = positive(Some(m.weight_bytes)).unwrap_or(1.0);
-    // Several tokens choose several experts: all are read from a few dozen tokens on, and none twice.
-    if let Some(active) = positive(m.active_params)
-        && m.params > active
-    {
-        let share = active / m.params;
-        let touched = 1.0 - (1.0 - share).powf(tokens_of_pass(trial));
-        weights *= touched / share;
-    }
+    let weights = positive(Some(m.weight_bytes)).unwrap_or(1.0);
     let sequences = f64::from(trial.test.batch.max(1));
     let kv = positive(m.kv_bytes_per_token).unwrap_or(0.0) * kv_scale(trial);
     weights + sequences * trial.test.mean_context() * kv

@@ -6,6 +6,7 @@ use crate::commands::printable;
 use anyhow::{Context, anyhow, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
+use cbtop::engine::knobs::Cost;
 use cbtop::gguf::LoadOptions;
 use cbtop::profiler::figures::PeakKind;
 use cbtop::profiler::probe::{self, Bandwidth};
@@ -40,10 +41,13 @@ pub fn run(args: &CollectArgs, out: &mut impl Write) -> anyhow::Result<ExitCode>
     let sweep = Sweep {
         hardware,
         bandwidth,
+        origin: Origin::Collect,
+        most_cost: Cost::Reload,
         mixtures: args.mixtures,
         seed: args.seed,
         patience: Patience {
             repetitions: args.repetitions,
+            most: args.most,
             ..Patience::default()
         },
         limit: args.time_limit,

@@ -179,9 +179,9 @@ fn generation_is_bound_by_bandwidth_and_a_prompt_by_arithmetic() {
     let bytes = roofline::bytes_per_token(&t) - 72e6;
     let bound = roofline::roofline_tok_s(&t).expect("known");
     assert!((bound - 1e12 / bytes).abs() < 1e-6);
-    let t = llama_8b(0, 512, 1);
+    let t = llama_8b(0, 512, 8);
     let bound = roofline::roofline_tok_s(&t).expect("known");
-    assert!((bound - 8.0 * 80e12 / roofline::flops_per_token(&t)).abs() < 1e-6);
+    assert!((bound - 16.0 * 80e12 / roofline::flops_per_token(&t)).abs() < 1e-6);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_model_in_the_cache_is_not_bound_by_memory() {
     let mut t = llama_8b(128, 0, 1);
     t.model.weight_bytes = 1e6;
     t.model.params = 2e6;
-    let compute = 8.0 * 80e12 / roofline::flops_per_token(&t);
+    let compute = 16.0 * 80e12 / roofline::flops_per_token(&t);
     assert_eq!(roofline::roofline_tok_s(&t), Some(compute));
     t.hardware.gflops = None;
     assert_eq!(roofline::roofline_tok_s(&t), None);

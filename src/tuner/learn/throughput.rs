@@ -45,8 +45,8 @@ impl Default for TrainOptions {
     fn default() -> Self {
         Self {
             seed: 1,
-            balance: 0.25,
-            slope: 1.0,
+            balance: 0.1,
+            slope: 0.7,
             folds: 5,
             gbt: GbtOptions {
                 loss: Loss::Huber(0.5),
