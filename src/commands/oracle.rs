@@ -56,7 +56,7 @@ pub fn run(args: &OracleArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
     let model = &loaded.model;
     let setup = setup(&loaded, args)?;
     let (hardware, memory_bytes) = match there {
-        Some(e) => (e.hardware.clone(), e.memory_bytes()),
+        Some(h) => (h.clone(), h.memory_gb.map(|gb| gb * 1e9)),
         None => {
             eprintln!("cbtop: probing this machine");
             let available = os::memory_total_bytes();
@@ -90,13 +90,7 @@ pub fn run(args: &OracleArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
         available: memory_bytes,
     };
     let tuner = BrickTuner::pretrained();
-    let mut answer = ask(&question, &|trial| tuner.predict(trial, None).into());
-    if let Some(e) = there.filter(|e| e.cards > 1) {
-        answer.warnings.push(format!(
-            "rates are those of one of the {} cards; a token passes through all of them one after the other",
-            e.cards
-        ));
-    }
+    let answer = ask(&question, &|trial| tuner.predict(trial, None).into());
     let oracle = Oracle {
         model: base.model.clone(),
         hardware: base.hardware.clone(),

@@ -1,29 +1,12 @@
 //! Machines by name, from a table that is part of the program.
 
-use super::fingerprint::fingerprint;
-use super::run::{Hardware, MachineKind};
-use serde::Deserialize;
+use super::run::Hardware;
+use super::store::public::{Device, hardware};
 use std::sync::LazyLock;
 
 const TABLE: &str = include_str!("../../assets/hardware.csv");
 /// Names offered for one that is not in the table.
 const SUGGESTIONS: usize = 3;
-
-/// A machine of the table.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// Its peaks, those of one card where there are several.
-    pub hardware: Hardware,
-    /// Cards.
-    pub cards: u32,
-}
-
-impl Entry {
-    /// Memory of all cards together, bytes (GB are 10^9); `None` where not known.
-    pub fn memory_bytes(&self) -> Option<f64> {
-        Some(self.hardware.memory_gb? * 1e9 * f64::from(self.cards))
-    }
-}
 
 /// A name that is not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,50 +28,12 @@ fn did_you_mean(similar: &[String]) -> String {
     }
 }
 
-#[derive(Deserialize)]
-struct Row {
-    hardware: String,
-    kind: String,
-    mem_bw_gbs: Option<f64>,
-    fp16_tflops: Option<f64>,
-    fp32_tflops: Option<f64>,
-    sm_count: Option<u32>,
-    l2_mb: Option<f64>,
-    mem_gb: Option<f64>,
-}
-
-impl Row {
-    fn entry(self) -> Entry {
-        let kind = match self.kind.as_str() {
-            "gpu" => MachineKind::Gpu,
-            "apple" => MachineKind::Apple,
-            _ => MachineKind::Cpu,
-        };
-        let tflops = self.fp32_tflops.or(self.fp16_tflops);
-        let cards = self.hardware.rsplit_once(" x").map(|(_, n)| n.parse());
-        Entry {
-            cards: cards.and_then(Result::ok).unwrap_or(1),
-            hardware: Hardware {
-                kind,
-                fingerprint: fingerprint(std::slice::from_ref(&self.hardware)),
-                mem_gbps: self.mem_bw_gbs,
-                gflops: tflops.map(|t| t * 1e3),
-                int8_gops: None,
-                cores: self.sm_count,
-                cache_mb: self.l2_mb,
-                memory_gb: self.mem_gb,
-                name: self.hardware,
-            },
-        }
-    }
-}
-
-/// All machines of the table.
-pub fn table() -> &'static [Entry] {
-    static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+/// All machines of the table; of several cards (`RTX 4090 x4`) the figures of all together.
+pub fn table() -> &'static [Hardware] {
+    static ENTRIES: LazyLock<Vec<Hardware>> = LazyLock::new(|| {
         let mut reader = csv::Reader::from_reader(TABLE.as_bytes());
-        let rows = reader.deserialize::<Row>().flatten();
-        rows.map(Row::entry).collect()
+        let rows = reader.deserialize::<Device>().flatten();
+        rows.filter_map(|device| hardware(&device)).collect()
     });
     &ENTRIES
 }
@@ -105,9 +50,9 @@ fn plain(name: &str) -> String {
 ///
 /// # Errors
 /// A name that is not in the table, with those like it.
-pub fn find(name: &str) -> Result<&'static Entry, UnknownHardware> {
+pub fn find(name: &str) -> Result<&'static Hardware, UnknownHardware> {
     let wanted = plain(name);
-    let found = table().iter().find(|e| plain(&e.hardware.name) == wanted);
+    let found = table().iter().find(|e| plain(&e.name) == wanted);
     found
         .filter(|_| !wanted.is_empty())
         .ok_or_else(|| UnknownHardware {
@@ -121,8 +66,8 @@ fn similar(wanted: &str) -> Vec<String> {
         return Vec::new();
     }
     let wanted: String = wanted.chars().take(80).collect();
-    let likeness = |e: &'static Entry| {
-        let name = plain(&e.hardware.name);
+    let likeness = |e: &'static Hardware| {
+        let name = plain(&e.name);
         let whole = f64::from(u8::from(name.contains(&wanted)));
         let score = strsim::jaro_winkler(&wanted, &name) + whole;
         // Of equally like ones the shorter is more likely meant.
@@ -132,7 +77,7 @@ fn similar(wanted: &str) -> Vec<String> {
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     let near = all.into_iter().filter(|(score, _)| *score > 0.7);
     near.take(SUGGESTIONS)
-        .map(|(_, e)| e.hardware.name.clone())
+        .map(|(_, e)| e.name.clone())
         .collect()
 }
 
@@ -144,16 +89,13 @@ mod tests {
     fn machines_are_found_by_name() {
         assert_eq!(table().len(), 104);
         let e = find("rtx4090").expect("there");
-        assert_eq!(e.hardware.name, "RTX 4090");
-        assert_eq!(e.hardware.mem_gbps, Some(1008.0));
-        assert_eq!(e.hardware.gflops, Some(82_600.0));
-        assert_eq!(e.memory_bytes(), Some(24e9));
+        assert_eq!(e.name, "RTX 4090");
+        assert_eq!(e.mem_gbps, Some(1008.0));
+        assert_eq!(e.gflops, Some(82_600.0));
+        assert_eq!(e.memory_gb, Some(24.0));
         assert_eq!(find("NVIDIA GeForce RTX 4090"), Ok(e));
-        assert_eq!(
-            find("RTX 4090 x4").expect("there").memory_bytes(),
-            Some(96e9)
-        );
-        assert_eq!(find("Ryzen 7950X").expect("there").hardware.mem_gbps, None);
+        assert_eq!(find("RTX 4090 x4").expect("there").memory_gb, Some(96.0));
+        assert_eq!(find("Ryzen 7950X").expect("there").mem_gbps, None);
     }
 
     #[test]

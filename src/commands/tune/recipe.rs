@@ -9,9 +9,11 @@ use cbtop::tuner::recipe::{Falsify, Learner, MAX_BYTES, Profile, Recipe, Stage, 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FAILED: u8 = 1;
+/// Trials whose repetitions take longer are left out, as by `cbtop tune collect`.
+const MOST: Duration = Duration::from_secs(4);
 
 /// Reads the recipe and runs it; with `--dry-run` prints what would run.
 ///
@@ -91,6 +93,7 @@ impl Runner<'_> {
             // Fewer than three repetitions tell nothing of their spread.
             repetitions: p.runs_per_config.unwrap_or(5).clamp(3, 100),
             seed: 0,
+            most: MOST,
             time_limit: None,
             store: self.path(s.output.as_ref()),
         };

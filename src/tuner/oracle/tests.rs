@@ -75,10 +75,7 @@ proptest! {
 /// Qwen2.5 1.5B Q4_K_M, by its public configuration and the size of its public file.
 fn qwen(machine: &str) -> Trial {
     Trial {
-        hardware: hardware::find(machine)
-            .expect("in the table")
-            .hardware
-            .clone(),
+        hardware: hardware::find(machine).expect("in the table").clone(),
         model: ModelShape {
             name: "Qwen2.5-Coder 1.5B".into(),
             arch: "qwen2".into(),
