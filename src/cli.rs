@@ -1,9 +1,11 @@
 //! Command-line definitions only; what they mean is in `commands/`.
 
 pub mod calibrate;
+mod oracle;
 mod quality;
 pub mod tune;
 
+pub use oracle::{BrickTuneArgs, OracleArgs, OracleFormat};
 pub use quality::{PerplexityArgs, PerplexityFormat, QuantErrorArgs};
 
 use cbtop::engine::config::{AttentionPasses, Schedule, Waiting};
@@ -95,6 +97,10 @@ pub enum Command {
     /// What the tuner learns from: collect runs, keep them, learn.
     #[command(subcommand)]
     Tune(tune::TuneCommand),
+    /// Predict rates, times and memory of a model on a machine before anything runs.
+    Oracle(OracleArgs),
+    /// Grade the tuner's predictions against runs that were measured.
+    BrickTune(BrickTuneArgs),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.

@@ -2,12 +2,14 @@
 
 pub mod bench;
 mod calibrate;
+mod brick_tune;
 mod config;
 mod dashboard;
 mod diff;
 mod eval;
 mod export;
 mod inspect;
+mod oracle;
 mod overhead;
 mod perplexity;
 mod quant_error;
@@ -51,6 +53,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::QuantError(args) => quant_error::run(&args, &mut out),
         Command::Calibrate(args) => calibrate::run(&args, &mut out),
         Command::Tune(command) => tune::run(&command, &mut out),
+        Command::Oracle(args) => oracle::run(&args, &mut out),
+        Command::BrickTune(args) => brick_tune::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

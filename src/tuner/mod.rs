@@ -6,6 +6,7 @@
 pub mod ab;
 pub mod bandit;
 pub mod calibrate;
+pub mod brick_tune;
 pub mod collect;
 pub mod describe;
 pub mod facts;
@@ -15,6 +16,9 @@ pub mod five_whys;
 pub mod learn;
 pub mod measure;
 pub mod profile;
+pub mod hardware;
+pub mod oracle;
+pub mod recipe;
 pub mod recommendation;
 pub mod roofline;
 pub mod rules;

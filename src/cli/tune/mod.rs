@@ -1,11 +1,13 @@
 //! `cbtop tune`: what the tuner learns from.
 
 mod collect;
+mod recipe;
 mod store;
 mod train;
 mod validate;
 
 pub use collect::CollectArgs;
+pub use recipe::RecipeArgs;
 pub use store::{ExportArgs, ExportFormat, HistoryArgs, HistoryFormat, ImportArgs};
 pub use train::TrainArgs;
 pub use validate::{ValidateArgs, ValidateFormat};
@@ -27,4 +29,6 @@ pub enum TuneCommand {
     Train(TrainArgs),
     /// How well rates are foretold of runs that were held out, by every method.
     Validate(ValidateArgs),
+    /// Run the stages of a recipe: collect, train, check.
+    Run(RecipeArgs),
 }

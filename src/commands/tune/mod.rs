@@ -2,6 +2,7 @@
 
 pub mod collect;
 mod history;
+mod recipe;
 mod store;
 mod runs;
 pub mod validate;
@@ -23,6 +24,7 @@ pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCo
         TuneCommand::History(args) => history::run(args, out),
         TuneCommand::Validate(args) => validate::run(args, out),
         TuneCommand::Train(args) => train::run(args, out),
+        TuneCommand::Run(args) => recipe::run(args, out),
     }
 }
 
