@@ -1,8 +1,8 @@
 //! What each command does: reads its arguments, calls the library, prints.
 
 pub mod bench;
-mod calibrate;
 mod brick_tune;
+mod calibrate;
 mod config;
 mod dashboard;
 mod diff;

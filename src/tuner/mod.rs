@@ -5,19 +5,19 @@
 
 pub mod ab;
 pub mod bandit;
-pub mod calibrate;
 pub mod brick_tune;
+pub mod calibrate;
 pub mod collect;
 pub mod describe;
 pub mod facts;
 pub mod features;
 pub mod fingerprint;
 pub mod five_whys;
+pub mod hardware;
 pub mod learn;
 pub mod measure;
-pub mod profile;
-pub mod hardware;
 pub mod oracle;
+pub mod profile;
 pub mod recipe;
 pub mod recommendation;
 pub mod roofline;

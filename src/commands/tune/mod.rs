@@ -3,10 +3,10 @@
 pub mod collect;
 mod history;
 mod recipe;
-mod store;
 mod runs;
-pub mod validate;
+mod store;
 pub mod train;
+pub mod validate;
 
 use crate::cli::tune::TuneCommand;
 use anyhow::{Context, anyhow};
