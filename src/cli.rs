@@ -1,8 +1,11 @@
 //! Command-line definitions only; what they mean is in `commands/`.
 
+pub mod calibrate;
+mod oracle;
 mod quality;
 pub mod tune;
 
+pub use oracle::{BrickTuneArgs, OracleArgs, OracleFormat};
 pub use quality::{PerplexityArgs, PerplexityFormat, QuantErrorArgs};
 
 use cbtop::engine::config::{AttentionPasses, Schedule, Waiting};
@@ -31,6 +34,33 @@ pub struct Cli {
     /// The dashboard.
     #[command(flatten)]
     pub dashboard: DashboardArgs,
+    /// What is done about the recommendations of a headless run.
+    #[command(flatten)]
+    pub advice: AdviceArgs,
+}
+
+/// What is done about recommendations without a terminal.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Tuning")]
+pub struct AdviceArgs {
+    /// Try all recommendations one by one, measured, and keep what is faster; then print them.
+    #[arg(long, requires_all = ["headless", "recommend"])]
+    pub apply: bool,
+    /// Write the settings in force at the end to this profile, which --profile loads.
+    #[arg(long, value_name = "FILE", requires_all = ["headless", "recommend"])]
+    pub save: Option<PathBuf>,
+    /// Replace a file that --save would leave because it is no profile.
+    #[arg(long, requires = "save")]
+    pub force: bool,
+}
+
+/// What the tuner of a session works with.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Tuning")]
+pub struct TunerArgs {
+    /// Keep no results in the store of runs, and read none from it.
+    #[arg(long)]
+    pub no_store: bool,
 }
 
 /// Commands beside the dashboard.
@@ -62,9 +92,15 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Measure what quantisation costs brick by brick, against F32 or a file of higher precision.
     QuantError(QuantErrorArgs),
+    /// Measure this machine for half a minute and fit the tuner's model to it.
+    Calibrate(calibrate::CalibrateArgs),
     /// What the tuner learns from: collect runs, keep them, learn.
     #[command(subcommand)]
     Tune(tune::TuneCommand),
+    /// Predict rates, times and memory of a model on a machine before anything runs.
+    Oracle(OracleArgs),
+    /// Grade the tuner's predictions against runs that were measured.
+    BrickTune(BrickTuneArgs),
 }
 
 /// Knobs of the engine, shared by every command that runs a model.
@@ -111,6 +147,9 @@ pub struct EngineArgs {
     /// [default: 4096].
     #[arg(long, value_name = "BYTES")]
     pub prefetch: Option<Prefetch>,
+    /// Settings to start from, as --save wrote them; flags go first.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// How the file is loaded.
     #[command(flatten)]
     pub load: LoadArgs,
@@ -198,7 +237,7 @@ pub struct DashboardArgs {
     /// GGUF file; any shard of a split one [default: the embedded demo].
     #[arg(short, long, value_name = "FILE")]
     pub model: Option<PathBuf>,
-    /// Open with the recommendations in view; `a` applies one, `u` undoes it.
+    /// Open with the recommendations in view: `a` applies one, `u` undoes it, `A` tries all; with --headless print them.
     #[arg(long)]
     pub recommend: bool,
     /// Text to continue.
@@ -239,9 +278,9 @@ pub struct DashboardArgs {
     #[arg(long, value_name = "FILE", requires = "headless")]
     pub out: Option<PathBuf>,
     /// How far threads are kept in step for the profiler: immediate (all wait after every brick), per-layer, deferred (no
-    /// waiting is added) or none (only whole steps are timed).
-    #[arg(long, value_name = "MODE", default_value = "deferred")]
-    pub sync_mode: SyncMode,
+    /// waiting is added) or none (only whole steps are timed) [default: deferred].
+    #[arg(long, value_name = "MODE")]
+    pub sync_mode: Option<SyncMode>,
     /// Modelled instead of measured time, scalar kernels, one thread: the same bytes on every machine.
     #[arg(long, requires = "headless")]
     pub deterministic: bool,
@@ -251,6 +290,9 @@ pub struct DashboardArgs {
     /// Sampling.
     #[command(flatten)]
     pub sampler: SamplerArgs,
+    /// The tuner.
+    #[command(flatten)]
+    pub tuner: TunerArgs,
 }
 
 /// What `--trace` asks for.

@@ -201,6 +201,7 @@ fn run(path: std::path::PathBuf, threads: usize, tokens: u64) -> Snapshot {
         reference: None,
         bandwidth: Vec::new(),
         peaks: Vec::new(),
+        tuner: None,
     };
     let mut session = Session::new(loaded, options).expect("a session");
     while !session.is_over() {

@@ -5,6 +5,7 @@ mod common;
 use cbtop::engine::SyncMode;
 use cbtop::engine::sampler::SamplerConfig;
 use cbtop::headless::Report;
+use cbtop::headless::recommend::RecommendReport;
 use cbtop::headless::report::SCHEMA_VERSION;
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::Bandwidth;
@@ -42,6 +43,16 @@ fn checked_in(schema: &str, path: &str, what: &str) {
          UPDATE_SCHEMA=1 cargo nextest run --release -E 'test(schema)'\n\
          and raise its SCHEMA_VERSION if a field went or changed its meaning."
     );
+}
+
+#[test]
+fn schema_of_recommendations_as_checked_in_is_that_of_the_type() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/src/recommend.schema.json"
+    );
+    let schema = serde_json::to_string_pretty(&RecommendReport::schema()).expect("a schema") + "\n";
+    checked_in(&schema, path, "headless::recommend::RecommendReport");
 }
 
 #[test]
@@ -296,7 +307,7 @@ fn stdout_is_one_json_document_and_nothing_else() {
     for args in [
         &["-n", "4"][..],
         &["-n", "4", "--deterministic"],
-        &["-n", "4", "--recommend", "-m", model, "-t", "1"],
+        &["-n", "4", "-m", model, "-t", "1"],
     ] {
         let done = headless_json(args);
         let stderr = String::from_utf8_lossy(&done.stderr);
@@ -396,6 +407,7 @@ fn run_with(on: TracerSet, loaded: Loaded, clock: Clock, tokens: u64) -> Session
             threads: 1,
             gbps: 10.0,
         }],
+        tuner: None,
     };
     let mut session = Session::new(loaded, options).expect("a session");
     while !session.is_over() {

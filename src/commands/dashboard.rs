@@ -1,7 +1,7 @@
 //! The dashboard, and its headless form: one frame or one report.
 
-use super::{config, export, printable, setup};
-use crate::cli::{DashboardArgs, Format, FrameArgs, TraceFlag};
+use super::{config, export, printable, recommend, setup};
+use crate::cli::{AdviceArgs, DashboardArgs, Format, FrameArgs, TraceFlag};
 use anyhow::{Context, anyhow, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
@@ -30,8 +30,9 @@ const HEADLESS_TOKENS: u64 = 32;
 const MODELLED_GBPS: f64 = 10.0;
 
 /// Opens the dashboard or prints its headless form.
-pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DashboardArgs, advice: &AdviceArgs) -> anyhow::Result<ExitCode> {
     check_terminal(args.frame.headless)?;
+    recommend::check(advice, args.frame.format)?;
     if let Some(Err(e)) = statements(args).map(|s| lang::parse(s).map_err(|e| e.render(s))) {
         // Several lines, all of the program's own making: `main` would put them into one.
         let _ = writeln!(std::io::stderr(), "cbtop: --trace: {e}");
@@ -46,7 +47,7 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<ExitCode> {
     let look = dashboard_look(args)?;
     let session = session(args)?;
     if args.frame.headless {
-        return headless(args, session, &look);
+        return headless(args, advice, session, &look);
     }
     let handle = session::spawn(session).context("starting the session's thread")?;
     if let Some(statements) = statements(args) {
@@ -93,7 +94,7 @@ pub fn check_format(format: Format) -> anyhow::Result<()> {
 
 /// The session that `args` ask for, ready to run.
 pub fn session(args: &DashboardArgs) -> anyhow::Result<Session> {
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let options = options(args, &loaded)?;
     Ok(Session::new(loaded, options)?)
 }
@@ -122,7 +123,10 @@ pub fn dashboard_look(args: &DashboardArgs) -> anyhow::Result<tui::Options> {
 }
 
 fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
-    let (mut config, explicit) = setup::config(&args.engine, loaded)?;
+    let (mut config, mut explicit) = setup::config(&args.engine, loaded)?;
+    if args.sync_mode.is_some() {
+        explicit.insert("sync-mode");
+    }
     let demo = args.model.is_none();
     let mut clock = Clock::calibrated();
     let bandwidth;
@@ -140,7 +144,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         .pace
         .or((demo && !args.frame.headless).then_some(DEMO_PACE))
         .filter(|p| *p > 0);
-    if demo && pace.is_some() && args.engine.threads.is_none() {
+    if demo && pace.is_some() && args.engine.threads.is_none() && args.engine.profile.is_none() {
         // Between two paced tokens threads sleep, and waking one takes longer than a token of the demo.
         config.threads = 1;
     }
@@ -161,21 +165,23 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
         endless: args.endless || (demo && !args.frame.headless),
         pace,
         clock,
-        sync_mode: args.sync_mode,
+        sync_mode: setup::sync_mode(args.sync_mode, &args.engine)?,
         peaks,
         bandwidth,
         beside: args
             .beside
             .as_deref()
-            .map(|file| setup::load(Some(file), &args.engine.load))
+            .map(|file| setup::load(Some(file), &args.engine))
             .transpose()?,
         overlay: args.facts.overlay.clone(),
         tracers: tracers(args, loaded)?,
         reference: args
             .reference
             .as_deref()
-            .map(|file| setup::load(Some(file), &args.engine.load))
+            .map(|file| setup::load(Some(file), &args.engine))
             .transpose()?,
+        // A frame or a report is of a run, not of what might be.
+        tuner: (args.recommend || !args.frame.headless).then(|| recommend::tuner(&args.tuner)),
     })
 }
 
@@ -242,14 +248,17 @@ fn probe_counts(threads: usize) -> Vec<usize> {
 
 fn headless(
     args: &DashboardArgs,
+    advice: &AdviceArgs,
     mut session: Session,
     look: &tui::Options,
 ) -> anyhow::Result<ExitCode> {
     match &args.out {
-        Some(path) => export::to_file(path, |out| run_and_print(args, &mut session, look, out))?,
+        Some(path) => export::to_file(path, |out| {
+            run_and_print(args, advice, &mut session, look, out)
+        })?,
         None => {
             let mut out = BufWriter::new(std::io::stdout().lock());
-            run_and_print(args, &mut session, look, &mut out)?;
+            run_and_print(args, advice, &mut session, look, &mut out)?;
             out.flush()?;
         }
     }
@@ -258,6 +267,7 @@ fn headless(
 
 fn run_and_print(
     args: &DashboardArgs,
+    advice: &AdviceArgs,
     session: &mut Session,
     look: &tui::Options,
     out: &mut dyn Write,
@@ -282,6 +292,9 @@ fn run_and_print(
             "cbtop: the error of the whole model was not measured: {}",
             printable(&e)
         );
+    }
+    if recommend::is_wanted(args.recommend, args.frame.format) {
+        return recommend::print(advice, session, args.frame.format, out);
     }
     match args.frame.format {
         Format::Tracer => session.tracer_export().to_json(out)?,

@@ -68,7 +68,7 @@ fn unjudged(diff: &Diff) -> anyhow::Error {
 }
 
 /// The run in a report, or the last frame of a recording.
-fn load(path: &Path) -> anyhow::Result<Snapshot> {
+pub(super) fn load(path: &Path) -> anyhow::Result<Snapshot> {
     let name = path.display();
     let mut file = File::open(path).with_context(|| format!("{name}: cannot be opened"))?;
     let mut bytes = Vec::new();

@@ -58,7 +58,7 @@ impl Evaluation {
 
 /// Evaluates and prints.
 pub fn run(args: &EvalArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let loaded = setup::load(Some(&args.model), &args.engine.load)?;
+    let loaded = setup::load(Some(&args.model), &args.engine)?;
     let ids = match (&args.ids, &args.text) {
         (Some(ids), _) => super::tokenize::parse_ids(ids)?,
         (None, text) => loaded

@@ -8,6 +8,7 @@ use crate::cli::InspectArgs;
 use cbtop::gguf::Gguf;
 use cbtop::trace::render::cells;
 use facts::Facts;
+pub(super) use facts::buffer_bytes;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;

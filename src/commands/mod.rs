@@ -1,15 +1,19 @@
 //! What each command does: reads its arguments, calls the library, prints.
 
 pub mod bench;
+mod calibrate;
+mod brick_tune;
 mod config;
 mod dashboard;
 mod diff;
 mod eval;
 mod export;
 mod inspect;
+mod oracle;
 mod overhead;
 mod perplexity;
 mod quant_error;
+mod recommend;
 mod record;
 mod replay;
 mod run;
@@ -30,7 +34,7 @@ fn printable(text: &impl std::fmt::Display) -> String {
 /// Runs the command of `cli`, the dashboard when there is none.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Some(command) = cli.command else {
-        return dashboard::run(&cli.dashboard);
+        return dashboard::run(&cli.dashboard, &cli.advice);
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let code = match command {
@@ -47,7 +51,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => diff::run(&args, &mut out),
         Command::Perplexity(args) => perplexity::run(&args, &mut out),
         Command::QuantError(args) => quant_error::run(&args, &mut out),
+        Command::Calibrate(args) => calibrate::run(&args, &mut out),
         Command::Tune(command) => tune::run(&command, &mut out),
+        Command::Oracle(args) => oracle::run(&args, &mut out),
+        Command::BrickTune(args) => brick_tune::run(&args, &mut out),
     }?;
     out.flush()?;
     Ok(code)

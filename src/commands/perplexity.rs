@@ -32,7 +32,7 @@ pub fn run(args: &PerplexityArgs, out: &mut impl Write) -> anyhow::Result<ExitCo
     if args.chunks == Some(0) {
         bail!("--chunks is 0, expected at least 1");
     }
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let trained = loaded.model.hparams.n_ctx_train;
     let n_ctx = args.engine.ctx.unwrap_or(N_CTX.min(trained));
     let ids = text_ids(&loaded.tokenizer, &text(&args.file, MAX_TEXT)?)?;

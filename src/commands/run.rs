@@ -3,7 +3,6 @@
 use super::setup;
 use crate::cli::RunArgs;
 use anyhow::bail;
-use cbtop::engine::SyncMode;
 use cbtop::profiler::Clock;
 use cbtop::session::snapshot::RunState;
 use cbtop::session::snapshot::Snapshot;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Generates and prints.
 pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     // A file that does not exist is a mistake here, where nothing can be inserted.
     setup::facts(&args.facts, &loaded)?;
     let (config, explicit) = setup::config(&args.engine, &loaded)?;
@@ -37,7 +36,8 @@ pub fn run(args: &RunArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             tracers: Default::default(),
             reference: None,
             peaks: Vec::new(),
-            sync_mode: SyncMode::Deferred,
+            sync_mode: setup::sync_mode(None, &args.engine)?,
+            tuner: None,
         },
     )?;
     let mut first_token = None;

@@ -5,25 +5,71 @@ use crate::cli::{EngineArgs, FactArgs, LoadArgs, SamplerArgs};
 use anyhow::{anyhow, bail};
 use cbtop::engine::cpu::KernelSet;
 use cbtop::engine::edit::Edits;
+use cbtop::engine::knobs::Setup;
 use cbtop::engine::sampler::SamplerConfig;
-use cbtop::engine::{Config, Overflow};
+use cbtop::engine::{Config, Overflow, SyncMode};
 use cbtop::gguf::{LoadMethod, LoadOptions};
 use cbtop::session::{Loaded, Source};
 use cbtop::trace::TraceError;
 use cbtop::trace::overlay::Overlay;
 use cbtop::trace::tracer::Tracer;
+use cbtop::tuner::profile::Profile;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Opens a file, or the embedded demo where there is none.
-pub fn load(model: Option<&Path>, args: &LoadArgs) -> anyhow::Result<Loaded> {
+pub fn load(model: Option<&Path>, args: &EngineArgs) -> anyhow::Result<Loaded> {
     let source = model.map_or(Source::Demo, |p| Source::File(p.into()));
-    let loaded = Loaded::open_with(source, load_options(args)?)?;
+    let options = match load_options(&args.load)? {
+        None => profile_load(args)?,
+        given => given,
+    };
+    let loaded = Loaded::open_with(source, options)?;
     for note in &loaded.outcome.notes {
         eprintln!("cbtop: {}", printable(&note));
     }
     Ok(loaded)
+}
+
+/// The profile that is to be started from, and where it is.
+fn profile(args: &EngineArgs) -> anyhow::Result<Option<(Profile, &Path)>> {
+    let Some(path) = &args.profile else {
+        return Ok(None);
+    };
+    Ok(Some((Profile::read(path)?, path)))
+}
+
+/// How a profile has files loaded.
+fn profile_load(args: &EngineArgs) -> anyhow::Result<Option<LoadOptions>> {
+    let Some((profile, path)) = profile(args)? else {
+        return Ok(None);
+    };
+    if profile.settings.iter().all(|s| s.knob != "load") {
+        return Ok(None);
+    }
+    let setup = profile.apply(&defaults(), path)?;
+    Ok(Some(setup.load))
+}
+
+/// A setup of any model.
+fn defaults() -> Setup {
+    Setup {
+        config: Config::for_context(usize::MAX),
+        load: LoadOptions::default(),
+        sync_mode: SyncMode::Deferred,
+    }
+}
+
+/// How far threads are kept in step: as the flag or the profile says.
+pub fn sync_mode(flag: Option<SyncMode>, args: &EngineArgs) -> anyhow::Result<SyncMode> {
+    if let Some(mode) = flag {
+        return Ok(mode);
+    }
+    match profile(args)? {
+        Some((profile, path)) => Ok(profile.apply(&defaults(), path)?.sync_mode),
+        None => Ok(SyncMode::Deferred),
+    }
 }
 
 /// How files are to be loaded, checked; `None` where no flag says.
@@ -76,7 +122,18 @@ pub fn config(
 ) -> anyhow::Result<(Config, BTreeSet<&'static str>)> {
     let mut config = loaded.config();
     let mut explicit = BTreeSet::new();
-    config.kernels = kernels(&args.backend)?;
+    let mut in_profile = BTreeSet::new();
+    if let Some((profile, path)) = profile(args)? {
+        let setup = Setup {
+            config,
+            ..defaults()
+        };
+        config = profile.apply(&setup, path)?.config;
+        in_profile.extend(profile.settings.into_iter().map(|s| s.knob));
+    }
+    if args.backend != "auto" || !in_profile.contains("backend") {
+        config.kernels = kernels(&args.backend)?;
+    }
     if args.backend != "auto" {
         explicit.insert("backend");
     }
@@ -93,6 +150,10 @@ pub fn config(
     if let Some(how) = args.overflow {
         explicit.insert("overflow");
         config.overflow = how;
+    }
+    let load = &args.load;
+    if load.load.is_some() || load.load_advice.is_some() || load.huge_pages {
+        explicit.insert("load");
     }
     if args.chunk.is_none() {
         let most = match config.overflow {

@@ -103,6 +103,11 @@ impl RateMeter {
         self.overhead_us = Some((spent + us, wall + wall_us));
     }
 
+    /// Mean time of a token of the prompt, microseconds; `None` before any.
+    pub fn prefill_us_per_token(&self) -> Option<f64> {
+        (self.prefill_tokens > 0).then(|| self.prefill_us / self.prefill_tokens as f64)
+    }
+
     /// Decode tokens counted.
     pub fn tokens(&self) -> u64 {
         self.tokens

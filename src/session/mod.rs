@@ -4,19 +4,24 @@
 //! taking [`snapshot::Command`]s. A slow reader misses frames, it never delays a token.
 
 mod advice;
+mod bandit;
+mod change;
 mod counting;
 mod faults;
 pub mod load;
+mod measure;
 mod orders;
 pub mod playback;
 mod profile;
 mod prompt;
 mod publish;
+mod race;
 mod run;
 pub mod snapshot;
 pub mod still;
 mod tracers;
 pub mod tracing;
+pub mod tuner;
 
 pub use load::{DEMO_NAME, LoadError, Loaded, Source};
 pub use prompt::encode_prompt;

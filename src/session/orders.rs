@@ -30,8 +30,8 @@ impl Session {
             Command::ResetStats => self.reset_statistics(),
             Command::Apply(id) => self.apply(&id),
             Command::Undo => self.undo(),
-            // Taken over by the session's tuner thread.
-            Command::TryAll | Command::Bandit(_) => self.complain("not ready yet"),
+            Command::TryAll => self.try_all(),
+            Command::Bandit(on) => self.switch_bandit(on),
             Command::Trace(source) => self.trace(&source),
             Command::StopTrace => self.stop_tracing(),
             Command::FollowTrace(on) => self.follow(on),
@@ -50,8 +50,8 @@ impl Session {
         if self.has_failed() {
             // Nothing of a failed engine is kept, its threads least of all.
             self.engine.truncate(0);
-            if let Err(e) = self.rebuild(self.options.config.clone()) {
-                self.complain(e.to_string());
+            if let Err(e) = self.rebuild(&self.setup()) {
+                self.complain(e);
                 return;
             }
         }
@@ -70,7 +70,10 @@ impl Session {
         match ids {
             Ok(ids) => {
                 // Tokens of two prompts are not to be compared: contexts differ in length.
-                self.give_up_measuring("there is another prompt");
+                self.advice.race = None;
+                if self.advice.measuring.is_some() {
+                    self.break_off("there is another prompt");
+                }
                 self.prompt_ids = ids;
                 self.options.prompt = prompt;
                 self.forget_measurement();

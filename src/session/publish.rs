@@ -154,7 +154,9 @@ impl Session {
             bricks,
         };
         let began = Instant::now();
+        self.ask_tuner(&snapshot);
         snapshot.recommendations = self.advise(&snapshot);
+        snapshot.tuner = self.tuner_frame();
         if !self.options.clock.is_modelled() {
             self.host.add("advise", began.elapsed().as_nanos() as f64);
         }

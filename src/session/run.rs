@@ -1,6 +1,8 @@
 //! One session: a prompt running on an engine, step by step, under commands. No threads and no channels here.
 
 use super::advice::{Advice, Surroundings};
+use super::bandit::KernelBandit;
+use super::change::build_engine;
 use super::counting::Counting;
 use super::faults::StepFaults;
 use super::load::Loaded;
@@ -9,13 +11,13 @@ use super::prompt::{check_fits, encode_prompt};
 use super::snapshot::{GeneratedToken, MAX_TOKENS_SHOWN, Message, RunState};
 use super::tracers::Measurement;
 use super::tracing::Tracing;
+use super::tuner::{Tuner, TunerOptions};
 use crate::engine::sampler::{Sampler, SamplerConfig};
 use crate::engine::{Choice, Config, Engine, EngineError, Logits, Progress, StepKind, SyncMode};
-use crate::model::Model;
 use crate::profiler::graph::StepPath;
 use crate::profiler::named::Named;
 use crate::profiler::os::OsSampler;
-use crate::profiler::probe::{self, Bandwidth};
+use crate::profiler::probe::Bandwidth;
 use crate::profiler::rates::RateMeter;
 use crate::profiler::{Clock, StepRecorder};
 use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak, StepTrace};
@@ -67,6 +69,8 @@ pub struct Options {
     pub tracers: ModelTracerConfig,
     /// The same model in another precision, which quantisation error is measured against.
     pub reference: Option<Loaded>,
+    /// The tuner's models and store; `None`: rules alone. With modelled time there is none.
+    pub tuner: Option<TunerOptions>,
 }
 
 /// Why a session cannot start or go on.
@@ -84,6 +88,9 @@ pub enum SessionError {
     /// The prompt or its template.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The tuner's thread.
+    #[error("starting the tuner's thread: {0}")]
+    Tuner(std::io::Error),
     /// `--chat` without a template in the file.
     #[error("the file has no chat template; leave out --chat")]
     NoChatTemplate,
@@ -173,6 +180,8 @@ pub struct Session {
     pub(super) tracing: Tracing,
     pub(super) tracer: ModelTracer,
     pub(super) measurement: Measurement,
+    pub(super) tuner: Option<Tuner>,
+    pub(super) bandit: Option<KernelBandit>,
 }
 
 impl Session {
@@ -187,13 +196,24 @@ impl Session {
             options.beside.clone(),
             options.overlay.as_deref(),
         )?;
-        let mut engine = build_engine(&loaded.model, &options.config, &options)?;
+        let mut engine = build_engine(
+            &loaded.model,
+            &options.config,
+            options.sync_mode,
+            options.clock,
+        )?;
         engine.set_edits(tracing.facts().cloned());
         let mut tracer = super::tracers::model_tracer(&loaded, &options)?;
         tracer.equip(&mut engine, None)?;
         let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
+        let tuner = match &options.tuner {
+            Some(tuner) if !options.clock.is_modelled() => {
+                Some(Tuner::start(tuner.clone(), &loaded, &options)?)
+            }
+            _ => None,
+        };
         Ok(Self {
             sampler: Sampler::new(options.sampler, loaded.model.n_vocab),
             profile: Profile::new(loaded.model.hparams.n_layers, !options.clock.is_modelled()),
@@ -226,6 +246,8 @@ impl Session {
             tracing,
             tracer,
             measurement: Measurement::default(),
+            tuner,
+            bandit: None,
             engine,
             loaded,
             options,
@@ -286,6 +308,10 @@ impl Session {
             return Ok(String::new());
         }
         if self.is_idle() {
+            return Ok(String::new());
+        }
+        if self.is_timing_prompts() {
+            self.time_prompt()?;
             return Ok(String::new());
         }
         if self.gate == Gate::OneLayer {
@@ -354,6 +380,8 @@ impl Session {
     }
 
     fn fail(&mut self, e: &EngineError) {
+        self.drop_measurement();
+        self.bandit = None;
         self.phase = Phase::Failed {
             error: e.to_string(),
         };
@@ -482,7 +510,7 @@ impl Session {
                 return;
             }
             // Every run is the same: another would not decode anything either.
-            self.give_up_measuring("nothing is decoded in a run of this prompt");
+            self.break_off("nothing is decoded in a run of this prompt");
         }
         // A token limit is a wish to stop; the other two are where an endless run turns round. A run without a token
         // would turn for ever and show nothing.
@@ -510,18 +538,11 @@ impl Session {
         self.gate = Gate::Running;
     }
 
-    /// Times of this run's decoded tokens that the meter still holds, newest last, microseconds.
-    pub(super) fn run_times(&self) -> impl DoubleEndedIterator<Item = f64> + use<> {
-        let decoded = self.decoded.min(self.rates.tokens()) as usize;
-        let recent: Vec<f64> = self.rates.recent_us().collect();
-        let skip = recent.len().saturating_sub(decoded);
-        recent.into_iter().skip(skip)
-    }
-
-    /// Time the engine takes for the prompt, microseconds; it must have an empty cache and keeps the prompt in it.
-    pub(super) fn time_prefill(&mut self) -> Result<f64, EngineError> {
+    /// Time the engine takes for the first `tokens` of the prompt, microseconds; it must have an empty cache and keeps them
+    /// in it.
+    pub(super) fn time_prefill(&mut self, tokens: usize) -> Result<f64, EngineError> {
         let mut us = 0.0;
-        let mut rest = self.prompt_ids.as_slice();
+        let mut rest = self.prompt_ids.get(..tokens).unwrap_or(&self.prompt_ids);
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(rest.len().min(self.options.config.chunk));
             // As in a run: logits of the prompt's last token only.
@@ -561,6 +582,8 @@ impl Session {
         if std::mem::take(&mut self.prefill_stale) {
             self.rates.clear_prefill();
         }
+        self.bandit_starts_run();
+        self.measurement_starts_run();
     }
 
     /// When the next token is due under the pace, the last one having been due at `due`.
@@ -618,44 +641,6 @@ impl Session {
             text: text.into(),
         });
     }
-
-    /// Replaces the engine by one of another configuration and fills its cache with the run so far.
-    pub(super) fn rebuild(&mut self, config: Config) -> Result<(), EngineError> {
-        self.leave_token();
-        self.faults.interrupt();
-        self.profile.interrupt();
-        let mut engine = build_engine(&self.loaded.model, &config, &self.options)?;
-        // Before the text so far is read again: facts are in force for all of it.
-        engine.set_edits(self.engine.edits().cloned());
-        // Attention to the text so far is recorded as it is read again.
-        engine.set_probe(self.engine.probe().cloned())?;
-        // The token to decode next is not in the cache yet.
-        let cached: Vec<u32> = self
-            .prompt_ids
-            .iter()
-            .chain(&self.history)
-            .copied()
-            .take(self.engine.past())
-            .collect();
-        if !cached.is_empty() {
-            engine.prefill(&cached)?;
-        }
-        let capture = self.engine.capture();
-        self.tracer.engine_changed();
-        self.forget_measurement();
-        self.tracer.equip(&mut engine, capture)?;
-        self.kernels = Arc::new(super::publish::kernels(&engine));
-        self.engine = engine;
-        if !self.peaks.is_empty() && !self.options.clock.is_modelled() {
-            probe::in_use(&mut self.peaks, config.kernels, config.threads);
-        }
-        if let Some(counters) = &mut self.counters {
-            counters.engine_changed();
-        }
-        self.options.config = config;
-        self.machine = Arc::new(super::publish::machine_info(&self.options));
-        Ok(())
-    }
 }
 
 /// Runs `f`; its time is counted under `name` where time is real.
@@ -665,15 +650,4 @@ pub(super) fn timed<T>(host: &mut Named, clock: Clock, name: &str, f: impl FnOnc
     } else {
         host.time(name, f)
     }
-}
-
-fn build_engine(
-    model: &Arc<Model>,
-    config: &Config,
-    options: &Options,
-) -> Result<Engine<StepRecorder>, EngineError> {
-    // One call more than the plan's bricks: sampling.
-    let mut recorder = StepRecorder::new(options.clock, model.plan.bricks.len() + 1);
-    recorder.set_mode(options.sync_mode);
-    Engine::new(Arc::clone(model), config.clone(), recorder)
 }

@@ -136,6 +136,16 @@ impl Tracing {
         self.own.tracer.facts()
     }
 
+    /// The same weights are elsewhere in memory from now on. A statement that runs goes on with its engine; the next one
+    /// has another.
+    pub fn reloaded(&mut self, loaded: &Loaded) {
+        self.own.tracer.reloaded(&loaded.model);
+        self.own.loaded = loaded.clone();
+        if self.running.is_none() {
+            self.own.engine = None;
+        }
+    }
+
     fn is_busy(&self) -> bool {
         self.running.is_some() || !self.queue.is_empty()
     }

@@ -98,6 +98,11 @@ impl Tracer {
         })
     }
 
+    /// The same weights are elsewhere in memory from now on.
+    pub fn reloaded(&mut self, model: &Arc<Model>) {
+        self.model = Arc::clone(model);
+    }
+
     /// The changes of the overlay, for whatever else runs the model.
     pub fn facts(&self) -> Option<&Arc<Edits>> {
         self.facts.as_ref()

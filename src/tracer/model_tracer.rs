@@ -131,6 +131,12 @@ impl ModelTracer {
         of_run.for_each(|k| self.clear_one(k));
     }
 
+    /// The same weights are elsewhere in memory from now on.
+    pub fn reloaded(&mut self, model: &Arc<Model>) {
+        self.model = Arc::clone(model);
+        self.live.reloaded(model);
+    }
+
     /// The engine is another one from now on, which computes in another way.
     pub fn engine_changed(&mut self) {
         self.kv = None;

@@ -1,9 +1,11 @@
 //! Snapshots as a session of SmolLM2 135M would publish them, for tests.
 
+mod advice;
 mod figures;
 pub(crate) mod trace;
 pub(crate) mod tracer;
 
+pub(crate) use advice::{advised, measured, settled};
 pub(crate) use figures::{counted, own};
 
 use crate::model::brick::BrickId as B;
@@ -118,41 +120,6 @@ fn critical_path() -> CriticalPath {
         verdict: "Memory traffic bounds the step: 82% of a token is spent in projections at 15 of 18 GB/s; LmHead alone takes 26%."
             .into(),
     }
-}
-
-fn recommendations() -> Vec<Recommendation> {
-    vec![
-        Recommendation {
-            id: "threads".into(),
-            title: "Use 2 threads instead of 1".into(),
-            why: "One thread reads 9.8 GB/s of the 18.1 GB/s that two reach; projections are bound by memory.".into(),
-            expected_tok_s: Some(168.0),
-            expected: Some(Interval {
-                low: 151.0,
-                mid: 168.0,
-                high: 180.0,
-            }),
-            evidence: "412 runs of this machine; the roofline of 2 threads".into(),
-            risk: "other programs lose the CPUs it takes".into(),
-            change: vec![Setting::new("threads", "2")],
-            now: vec![Setting::new("threads", "1")],
-            applicable: true,
-            status: RecommendationStatus::Open,
-        },
-        Recommendation {
-            id: "kv-f16".into(),
-            title: "Keep the kv cache in f16".into(),
-            why: "The cache is read once a token and takes 6% of the traffic at this context.".into(),
-            expected_tok_s: None,
-            expected: None,
-            evidence: String::new(),
-            risk: String::new(),
-            change: Vec::new(),
-            now: Vec::new(),
-            applicable: false,
-            status: RecommendationStatus::Open,
-        },
-    ]
 }
 
 /// Bricks of the plan in the order they run: brick and layer.
@@ -545,8 +512,8 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
         prompt: "The capital of France is".into(),
         tokens: generated,
         generated: tokens as u64,
-        recommendations: recommendations(),
-        tuner: None,
+        recommendations: advice::recommendations(),
+        tuner: Some(Arc::new(advice::tuner())),
         message: None,
         playback: None,
         trace: None,
@@ -572,6 +539,7 @@ pub(crate) fn starting() -> Snapshot {
         anomalies: Vec::new(),
         counters: None,
         recommendations: Vec::new(),
+        tuner: None,
         ..decode(0)
     }
 }
@@ -618,66 +586,7 @@ pub(crate) fn hostile() -> Snapshot {
         p.verdict = evil.clone();
         p.length_us = f64::NAN;
     }
-    for r in &mut s.recommendations {
-        r.title = evil.clone();
-        r.why = evil.clone();
-    }
+    advice::out_of_bounds(&mut s, &evil);
     figures::out_of_bounds(&mut s, &evil);
-    s
-}
-
-/// Recommendations in every state, figures measured.
-pub(crate) fn measured() -> Snapshot {
-    let mut s = decode(120);
-    let base = s.recommendations[0].clone();
-    let with = |id: &str, title: &str, status| Recommendation {
-        id: id.into(),
-        title: title.into(),
-        status,
-        ..base.clone()
-    };
-    s.recommendations = vec![
-        with(
-            "threads",
-            "Use 2 threads instead of 1",
-            RecommendationStatus::Applied {
-                before_tok_s: 92.1,
-                after_tok_s: 139.6,
-                spread: 0.012,
-                significant: true,
-            },
-        ),
-        with(
-            "pin",
-            "Pin threads to cores",
-            RecommendationStatus::Measuring {
-                done: 24,
-                total: 64,
-            },
-        ),
-        with(
-            "chunk",
-            "Read the prompt in chunks of 128",
-            RecommendationStatus::Applied {
-                before_tok_s: 139.6,
-                after_tok_s: 140.1,
-                spread: 0.021,
-                significant: false,
-            },
-        ),
-        with(
-            "huge",
-            "Use huge pages",
-            RecommendationStatus::Undone {
-                with_tok_s: 138.2,
-                without_tok_s: 139.9,
-            },
-        ),
-        base,
-    ];
-    s.message = Some(Message {
-        is_error: false,
-        text: "threads: 92.1 -> 139.6 tok/s (+51.6% +/- 1.2%)".into(),
-    });
     s
 }

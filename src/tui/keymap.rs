@@ -22,6 +22,10 @@ pub enum Action {
     Apply,
     /// Undo the last applied recommendation.
     Undo,
+    /// Try all open recommendations one by one, or stop.
+    TryAll,
+    /// The bandit over kernel variants on or off.
+    Bandit,
     /// Focus the next panel.
     FocusNext,
     /// Focus the previous panel.
@@ -307,7 +311,7 @@ impl Default for Keymap {
                 &[ch('a')],
                 Some("apply"),
                 G::Advice,
-                "apply the selected one and measure it",
+                "show the change, then apply it",
             ),
             bind(
                 A::Undo,
@@ -315,6 +319,20 @@ impl Default for Keymap {
                 Some("undo"),
                 G::Advice,
                 "undo the last one applied",
+            ),
+            bind(
+                A::TryAll,
+                &[ch('A')],
+                Some("try all"),
+                G::Advice,
+                "try all one by one, or stop",
+            ),
+            bind(
+                A::Bandit,
+                &[ch('B')],
+                Some("bandit"),
+                G::Advice,
+                "bandit over kernels on or off",
             ),
             bind(
                 A::Zoom,
@@ -476,7 +494,7 @@ impl Default for Keymap {
             ),
             bind(
                 A::NextAnswer,
-                &[ch('A')],
+                &[ch('w')],
                 Some("answer"),
                 G::Trace,
                 "next of the answers followed",

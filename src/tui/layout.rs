@@ -101,6 +101,7 @@ fn wants_room(panel: Panel) -> bool {
             | Panel::Trace
             | Panel::Model
             | Panel::Debug
+            | Panel::Advice
     )
 }
 

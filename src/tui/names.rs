@@ -59,6 +59,8 @@ impl Action {
             Self::ResetStats => "reset-stats",
             Self::Apply => "apply",
             Self::Undo => "undo",
+            Self::TryAll => "try-all",
+            Self::Bandit => "bandit",
             Self::FocusNext => "focus-next",
             Self::FocusPrevious => "focus-previous",
             Self::Focus(index) => {

@@ -32,6 +32,8 @@ fn needs_session(action: Action) -> bool {
             | Action::Freeze
             | Action::Apply
             | Action::Undo
+            | Action::TryAll
+            | Action::Bandit
             | Action::TraceLine
             | Action::TracePrompt
             | Action::FollowTrace

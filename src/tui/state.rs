@@ -5,6 +5,7 @@ use super::editor::{Editor, Purpose};
 use super::keymap::{Action, Keymap};
 use super::layout::{Inputs, Layout};
 use super::own::Own;
+use super::panels::advice::confirm::Question;
 use super::theme::Theme;
 use crate::model::brick::BrickId;
 use crate::session::snapshot::{
@@ -160,6 +161,8 @@ pub enum Overlay {
     Help(u16),
     /// A text being typed.
     Edit(Purpose, Editor),
+    /// A change is shown before it is made.
+    Confirm(Question),
 }
 
 /// A non-error message of the session gives way to the verdict after this many snapshots.
@@ -192,8 +195,8 @@ pub struct App {
     pub text_top: Option<usize>,
     /// Node of the critical path under the cursor.
     pub path_cursor: usize,
-    /// Recommendation under the cursor.
-    pub advice_cursor: usize,
+    /// Id of the recommendation under the cursor; `None` is the first.
+    pub advice_cursor: Option<String>,
     /// Point of the roofline under the cursor.
     pub roof_cursor: usize,
     /// First line of the counters shown.
@@ -252,7 +255,7 @@ impl App {
             layer_cursor: None,
             text_top: None,
             path_cursor: 0,
-            advice_cursor: 0,
+            advice_cursor: None,
             roof_cursor: 0,
             counters_top: 0,
             debug_top: 0,
@@ -384,12 +387,29 @@ impl App {
         (rows, at)
     }
 
-    /// The recommendation under the cursor and its index.
+    /// Recommendations, the largest expected gain first, those of unknown gain last. What became of one does not move it.
+    pub fn ranked_advice(&self) -> Vec<&Recommendation> {
+        let mut all: Vec<&Recommendation> = self.shown.recommendations.iter().collect();
+        let expected = |r: &Recommendation| {
+            let rate = r.expected.map(|i| i.mid).or(r.expected_tok_s);
+            rate.filter(|v| v.is_finite()).unwrap_or(f64::NEG_INFINITY)
+        };
+        all.sort_by(|a, b| expected(b).total_cmp(&expected(a)));
+        all
+    }
+
+    /// The recommendation under the cursor and its index in [`Self::ranked_advice`].
     pub fn selected_advice(&self) -> Option<(usize, &Recommendation)> {
-        let at = self
-            .advice_cursor
-            .min(self.shown.recommendations.len().checked_sub(1)?);
-        self.shown.recommendations.get(at).map(|r| (at, r))
+        let ranked = self.ranked_advice();
+        let under = |r: &&Recommendation| Some(&r.id) == self.advice_cursor.as_ref();
+        let at = ranked.iter().position(under).unwrap_or(0);
+        ranked.get(at).map(|r| (at, *r))
+    }
+
+    /// Puts the cursor on the recommendation at `index` of [`Self::ranked_advice`].
+    pub fn select_advice(&mut self, index: usize) {
+        let id = self.ranked_advice().get(index).map(|r| r.id.clone());
+        self.advice_cursor = id;
     }
 
     /// The message to show, if it is new enough; errors stay until dismissed.

@@ -3,7 +3,7 @@
 mod figures;
 
 use super::columns::{Column, Sort};
-use super::fixture::{decode, hostile, measured, starting};
+use super::fixture::{advised, decode, hostile, measured, starting};
 use super::keymap::{Action, Key, Keymap};
 use super::state::{App, Overlay, Panel};
 use super::update::{Message, update};
@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use ratatui::layout::Rect;
 use std::sync::Arc;
 
+mod advice;
 mod profile;
 mod trace;
 mod tracer;
@@ -150,14 +151,6 @@ fn windows_and_zoom() {
     looks_like("layers-zoomed", &screen(&a));
     press(&mut a, "zpWhy is the sky");
     looks_like("prompt", &screen(&a));
-    let recommend = Options {
-        recommend: true,
-        ..Options::default()
-    };
-    looks_like("recommend", &text::render(&measured(), 80, 24, &recommend));
-    let mut a = app(measured(), 120, 40);
-    press(&mut a, "5z");
-    looks_like("recommendations-zoomed", &screen(&a));
 }
 
 #[test]
@@ -192,13 +185,14 @@ fn keys_give_commands() {
             Command::Undo
         ]
     );
-    assert_eq!(press(&mut a, "a"), [Command::Apply("threads".into())]);
+    assert_eq!(press(&mut a, "a"), [], "shown first");
     assert_eq!(a.focus, Panel::Advice);
+    assert_eq!(press(&mut a, "a"), [Command::Apply("threads".into())]);
     assert_eq!(press(&mut a, "ja"), [], "not applicable in a session");
     assert!(
         a.notice
             .as_deref()
-            .is_some_and(|n| n.contains("needs a restart"))
+            .is_some_and(|n| n.contains("outside a running session"))
     );
     press(&mut a, "phi");
     update(&mut a, Message::Paste(" you\r\nthere".into()));
@@ -254,7 +248,7 @@ fn every_bound_key_does_something_and_stands_in_help() {
             Action::MoveSide(_) => press(&mut a, "2lll").clear(),
             Action::Focus(0) => a.focus = Panel::Text,
             Action::Magnify(_) => press(&mut a, "7jjj++").clear(),
-            Action::Undo | Action::Apply => a.advice_cursor = 4,
+            Action::Undo | Action::Apply => a.advice_cursor = Some("waiting".into()),
             _ => press(&mut a, "jjjj").clear(),
         }
         let before = format!("{a:?}");
@@ -422,6 +416,7 @@ fn some_snapshot(which: usize) -> Snapshot {
         0 => starting(),
         1 => hostile(),
         2 => measured(),
+        4 => advised(),
         3 => Snapshot {
             state: RunState::PausedAtLayer {
                 next_layer: u32::MAX,

@@ -6,9 +6,10 @@ use super::keymap::Action;
 use super::layout::Mode;
 use super::own::Own;
 use super::panels;
+use super::panels::advice::confirm;
 use super::replay;
 use super::state::{App, Overlay, Panel};
-use crate::session::snapshot::{Command, RecommendationStatus, Snapshot};
+use crate::session::snapshot::{Command, Snapshot};
 use crossterm::event::{KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 use std::sync::Arc;
@@ -65,6 +66,11 @@ fn on_key(app: &mut App, key: &KeyEvent) -> Vec<Command> {
         let (purpose, editor) = (*purpose, std::mem::take(editor));
         app.overlay = Overlay::None;
         return on_editor_key(app, purpose, editor, key);
+    }
+    if let Overlay::Confirm(question) = &app.overlay {
+        let question = question.clone();
+        app.overlay = Overlay::None;
+        return confirm::key(app, question, key);
     }
     let Some(action) = app.keymap.action(key) else {
         return Vec::new();
@@ -144,7 +150,14 @@ fn act(app: &mut App, action: Action) -> Vec<Command> {
             return vec![Command::Restart];
         }
         Action::ResetStats => return vec![Command::ResetStats],
-        Action::Apply => return apply(app),
+        Action::Apply => confirm::ask(app),
+        Action::TryAll => return confirm::ask_all(app),
+        Action::Bandit => {
+            let tuner = app.snapshot().tuner.as_deref();
+            let on = tuner.is_some_and(|t| t.bandit.is_some());
+            app.focus = Panel::Advice;
+            return vec![Command::Bandit(!on)];
+        }
         Action::Undo => return vec![Command::Undo],
         Action::Scrub(scrub) => return vec![Command::Scrub(scrub)],
         Action::NoSession => app.notice = Some(replay::NO_SESSION.into()),
@@ -244,28 +257,6 @@ fn brick_area(app: &App) -> Rect {
     app.layout().panel(Panel::Bricks).unwrap_or(app.area)
 }
 
-fn apply(app: &mut App) -> Vec<Command> {
-    let Some((_, selected)) = app.selected_advice() else {
-        app.notice = Some("no recommendation to apply yet".into());
-        return Vec::new();
-    };
-    let refused = match selected.status {
-        RecommendationStatus::Measuring { .. } => Some("is being measured"),
-        RecommendationStatus::Applied { .. } => Some("is applied already; undo it first"),
-        _ if !selected.applicable => Some("needs a restart of cbtop: its text says how"),
-        _ => None,
-    };
-    let (id, title) = (selected.id.clone(), selected.title.clone());
-    app.focus = Panel::Advice;
-    match refused {
-        Some(why) => {
-            app.notice = Some(format!("\"{title}\" {why}"));
-            Vec::new()
-        }
-        None => vec![Command::Apply(id)],
-    }
-}
-
 fn focus_by(app: &mut App, by: usize) {
     let at = (app.focus.index() + by) % Panel::ALL.len();
     app.focus = Panel::ALL.get(at).copied().unwrap_or(Panel::Bricks);
@@ -302,7 +293,9 @@ fn move_cursor(app: &mut App, by: i64) {
             app.path_cursor = moved(app.path_cursor, by, len);
         }
         Panel::Advice => {
-            app.advice_cursor = moved(app.advice_cursor, by, app.snapshot().recommendations.len())
+            let len = app.snapshot().recommendations.len();
+            let at = app.selected_advice().map_or(0, |(at, _)| at);
+            app.select_advice(moved(at, by, len));
         }
         Panel::Timeline => panels::timeline::move_cursor(app, by),
         Panel::Roofline => panels::roofline::move_cursor(app, by),
@@ -357,7 +350,7 @@ fn on_mouse(app: &mut App, mouse: MouseEvent) -> Vec<Command> {
             app.overlay = Overlay::Help(top.clamp(0, i32::from(last)) as u16);
             return none;
         }
-        Overlay::Help(_) => {
+        Overlay::Help(_) | Overlay::Confirm(_) => {
             app.overlay = Overlay::None;
             return none;
         }
@@ -413,7 +406,7 @@ fn click(app: &mut App, panel: Panel, area: Rect, at: Position) {
         }
         Panel::Advice => {
             if let Some(index) = panels::advice::item_at(app, area, at.y) {
-                app.advice_cursor = index;
+                app.select_advice(index);
             }
         }
         Panel::Timeline => panels::timeline::click(app, area, at),

@@ -43,6 +43,7 @@ pub fn view(app: &App, frame: &mut Frame) {
     match app.overlay {
         Overlay::None => {}
         Overlay::Help(_) => panels::help::render(app, area, buf),
+        Overlay::Confirm(_) => panels::advice::confirm::render(app, area, buf),
         Overlay::Edit(..) => {
             if let Some(at) = panels::prompt::render(app, area, buf) {
                 frame.set_cursor_position(at);

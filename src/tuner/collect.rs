@@ -4,7 +4,7 @@ use super::describe::{around, matrix_types, model_shape};
 use super::measure::{Measured, Patience, measure};
 use super::run::{Hardware, Origin, Run, Trial};
 use super::sweep::{Planned, plan, tests};
-use crate::engine::knobs::Setup;
+use crate::engine::knobs::{Cost, Setup};
 use crate::engine::{Config, SyncMode};
 use crate::gguf::LoadOptions;
 use crate::model::Model;
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub const MOST_CV: f64 = 0.15;
 /// And where other programs took less than this share of all CPUs.
 pub const MOST_BACKGROUND: f64 = 0.05;
+/// Time given to whatever disturbed a run.
+const REST: Duration = Duration::from_millis(200);
 /// Attempts at a trial whose runs were not honest.
 const ATTEMPTS: u32 = 3;
 
@@ -39,8 +41,12 @@ pub struct Sweep {
     pub hardware: Hardware,
     /// Its bandwidth by number of threads.
     pub bandwidth: Vec<Bandwidth>,
+    /// What the runs are for.
+    pub origin: Origin,
     /// Settings drawn at random for each model.
     pub mixtures: usize,
+    /// The most that a knob may cost to turn.
+    pub most_cost: Cost,
     /// Seed of the plan.
     pub seed: u64,
     /// How long and how often.
@@ -151,19 +157,25 @@ fn trials(model: &Model, name: &str, sweep: &Sweep) -> Vec<(Trial, Planned)> {
     );
     let around = around(model, &types, 256);
     let shape = model_shape(model, name);
-    plan(&base, &around, &tests, sweep.mixtures, sweep.seed)
-        .into_iter()
-        .map(|how| {
-            let trial = Trial {
-                hardware: sweep.hardware.clone(),
-                model: shape.clone(),
-                backend: BACKEND.into(),
-                test: how.test,
-                settings: how.setup.settings(),
-            };
-            (trial, how)
-        })
-        .collect()
+    plan(
+        &base,
+        &around,
+        &tests,
+        (sweep.mixtures, sweep.most_cost),
+        sweep.seed,
+    )
+    .into_iter()
+    .map(|how| {
+        let trial = Trial {
+            hardware: sweep.hardware.clone(),
+            model: shape.clone(),
+            backend: BACKEND.into(),
+            test: how.test,
+            settings: how.setup.settings(),
+        };
+        (trial, how)
+    })
+    .collect()
 }
 
 /// Runs a trial until it is honest; `None` where it never was, took too long or could not run.
@@ -185,9 +197,9 @@ fn attempt(
             Ok(Some(measured)) if is_honest(&measured) => {
                 progress.kept += 1;
                 progress.tok_s = Some(measured.mean());
-                return Some(run_of(trial.clone(), &measured, Origin::Collect));
+                return Some(run_of(trial.clone(), &measured, sweep.origin));
             }
-            Ok(Some(_)) => {}
+            Ok(Some(_)) => std::thread::sleep(REST),
             Ok(None) => {
                 progress.slow += 1;
                 return None;

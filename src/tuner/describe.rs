@@ -50,7 +50,7 @@ pub fn model_shape(model: &Model, name: &str) -> ModelShape {
 }
 
 /// llama.cpp's long name of a quantisation without spaces: `Q4_K - Medium` is `Q4_K_M`, `all F32` is `F32`.
-fn short_quant(name: &str) -> String {
+pub(super) fn short_quant(name: &str) -> String {
     let name = name.strip_prefix("all ").unwrap_or(name);
     let (base, rest) = name.split_once(' ').unwrap_or((name, ""));
     match rest {

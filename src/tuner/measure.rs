@@ -14,14 +14,17 @@ use procfs::CurrentSI;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Fewer say nothing of their spread.
+pub const LEAST_REPETITIONS: u32 = 3;
+
 /// How long and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patience {
-    /// Repetitions that are counted.
+    /// Repetitions that are counted, at most; [`LEAST_REPETITIONS`] where these would take longer than `most`.
     pub repetitions: u32,
     /// Least time of a repetition: a short test is run several times in one.
     pub least: Duration,
-    /// A trial whose repetitions would take longer than this is given up after its warm-up.
+    /// A trial whose least repetitions would take longer than this is given up after its warm-up.
     pub most: Duration,
 }
 
@@ -30,7 +33,7 @@ impl Default for Patience {
         Self {
             repetitions: 5,
             least: Duration::from_millis(20),
-            most: Duration::from_secs(20),
+            most: Duration::from_secs(4),
         }
     }
 }
@@ -109,13 +112,17 @@ pub fn measure(
         .as_nanos()
         .div_ceil(once.as_nanos())
         .clamp(1, 10_000) as u32;
-    if once * times * patience.repetitions > patience.most {
+    let fits = patience.most.as_nanos() / (once * times).as_nanos().max(1);
+    if fits < u128::from(LEAST_REPETITIONS) {
         return Ok(None);
     }
+    let repetitions = patience
+        .repetitions
+        .min(u32::try_from(fits).unwrap_or(u32::MAX));
 
     let usage = CpuUse::now();
-    let mut tok_s = Vec::with_capacity(patience.repetitions as usize);
-    for _ in 0..patience.repetitions {
+    let mut tok_s = Vec::with_capacity(repetitions as usize);
+    for _ in 0..repetitions {
         let mut spent = Duration::ZERO;
         for _ in 0..times {
             let began = Instant::now();

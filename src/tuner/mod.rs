@@ -4,17 +4,27 @@
 //! measures the change once the session made it. Nothing here acts on its own.
 
 pub mod ab;
+pub mod bandit;
+pub mod calibrate;
+pub mod brick_tune;
 pub mod collect;
 pub mod describe;
 pub mod facts;
+pub mod features;
 pub mod fingerprint;
 pub mod five_whys;
 pub mod learn;
 pub mod measure;
+pub mod profile;
+pub mod hardware;
+pub mod oracle;
+pub mod recipe;
 pub mod recommendation;
+pub mod roofline;
 pub mod rules;
 pub mod run;
 pub mod store;
+pub mod suggest;
 pub mod sweep;
 pub mod telemetry;
 

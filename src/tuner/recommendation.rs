@@ -117,6 +117,9 @@ pub struct TunerFrame {
     pub bandit: Option<BanditFrame>,
     /// Trying all suggestions one by one; `None` while that is not being done.
     pub race: Option<RaceFrame>,
+    /// One sentence: what the open suggestions promise, or that nothing will help.
+    #[serde(default)]
+    pub says: String,
 }
 
 /// What limits a token, by the classifier.

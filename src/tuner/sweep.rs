@@ -1,7 +1,7 @@
 //! Which trials a sweep runs: every knob by itself, and mixtures drawn at random, with the kernel sets beside each other.
 
 use super::run::Test;
-use crate::engine::knobs::{ActsOn, Around, KNOBS, Knob, Setting, Setup};
+use crate::engine::knobs::{ActsOn, Around, Cost, KNOBS, Knob, Setting, Setup};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
@@ -52,18 +52,20 @@ pub fn tests(bytes: u64, n_ctx: u32) -> Vec<Test> {
 
 /// The trials of one model, without repetition: the first two of `tests` with every knob turned by itself; every test with
 /// all kernel sets and numbers of threads; `mixtures` settings drawn at random, each with every kernel set. Trials that
-/// load the weights alike stand together, in random order. The same seed gives the same plan.
+/// load the weights alike stand together, in random order. Knobs that cost more than `most` to turn are left as they are.
+/// The same seed gives the same plan.
 pub fn plan(
     base: &Setup,
     around: &Around,
     tests: &[Test],
-    mixtures: usize,
+    (mixtures, most): (usize, Cost),
     seed: u64,
 ) -> Vec<Planned> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sweep = Sweep {
         base,
         around,
+        most,
         seen: BTreeSet::new(),
         planned: Vec::new(),
     };
@@ -91,6 +93,7 @@ pub fn plan(
 struct Sweep<'a> {
     base: &'a Setup,
     around: &'a Around<'a>,
+    most: Cost,
     seen: BTreeSet<(Test, Vec<Setting>)>,
     planned: Vec<Planned>,
 }
@@ -107,7 +110,7 @@ impl Sweep<'_> {
     }
 
     fn one_at_a_time(&mut self, test: &Test) {
-        for knob in knobs_of(test) {
+        for knob in self.knobs_of(test) {
             for value in (knob.values)(self.around) {
                 self.add(test, &[Setting::new(knob.name, value)]);
             }
@@ -138,7 +141,7 @@ impl Sweep<'_> {
     /// stays as it is: sessions differ from the default only where the user asks for it.
     fn draw(&self, test: &Test, rng: &mut ChaCha8Rng) -> Vec<Setting> {
         let mut settings = Vec::new();
-        for knob in knobs_of(test) {
+        for knob in self.knobs_of(test) {
             if knob.name == CLASS_KNOB
                 || knob.name == "sync-mode"
                 || rng.next_u64().is_multiple_of(2)
@@ -162,14 +165,17 @@ impl Sweep<'_> {
             self.add(test, &settings);
         }
     }
-}
 
-/// The knobs that a test shows.
-fn knobs_of(test: &Test) -> impl Iterator<Item = &'static Knob> + use<> {
-    let other = if test.is_decode() {
-        ActsOn::Prefill
-    } else {
-        ActsOn::Decode
-    };
-    KNOBS.iter().filter(move |k| k.acts_on != other)
+    /// The knobs that a test shows and that may be turned.
+    fn knobs_of(&self, test: &Test) -> impl Iterator<Item = &'static Knob> + use<> {
+        let other = if test.is_decode() {
+            ActsOn::Prefill
+        } else {
+            ActsOn::Decode
+        };
+        let most = self.most;
+        KNOBS
+            .iter()
+            .filter(move |k| k.acts_on != other && k.cost <= most)
+    }
 }

@@ -23,6 +23,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         3 => prop::sample::select(vec!["chunk", "more-threads", "kernels", "nonsense"])
             .prop_map(|id| Command::Apply(id.into())),
         3 => Just(Command::Undo),
+        2 => Just(Command::TryAll),
+        1 => any::<bool>().prop_map(Command::Bandit),
     ];
     let act = prop_oneof![
         1 => (1u8..6).prop_map(Act::Tick),

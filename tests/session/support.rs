@@ -69,6 +69,7 @@ pub fn options(prompt: &str) -> Options {
         overlay: None,
         tracers: Default::default(),
         reference: None,
+        tuner: None,
     }
 }
 

@@ -19,6 +19,9 @@ pub struct CollectArgs {
     /// Seed of the order and of what is drawn: the same seed goes on where an earlier sweep stopped.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// Leave out a trial whose repetitions would take longer than this, seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = crate::cli::parse_seconds)]
+    pub most: Duration,
     /// Stop after this many seconds; the next call goes on from there.
     #[arg(long, value_name = "SECONDS", value_parser = crate::cli::parse_seconds)]
     pub time_limit: Option<Duration>,

@@ -309,7 +309,7 @@ impl Memory {
 /// Bytes of the engine's activation buffers under `c`, without a cache of its context.
 ///
 /// Only the context is too large to try: buffers grow by as much with every 16 positions, so two small ones tell.
-fn buffer_bytes(model: &Model, c: &Config) -> Result<u64, EngineError> {
+pub(in crate::commands) fn buffer_bytes(model: &Model, c: &Config) -> Result<u64, EngineError> {
     const LINE: usize = 16;
     let of = |lines| {
         let small = Config {

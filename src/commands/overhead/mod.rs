@@ -145,7 +145,7 @@ pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
     if args.tracers {
         return tracers::run(args, out);
     }
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let (mut config, _) = setup::config(&args.engine, &loaded)?;
     config.n_ctx = config.n_ctx.max(CONTEXT + args.tokens);
     config.check()?;

@@ -43,7 +43,7 @@ type Round = (f64, [f64; SETS.len()]);
 
 /// Runs the command.
 pub fn run(args: &OverheadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let (mut config, _) = setup::config(&args.engine, &loaded)?;
     config.n_ctx = config.n_ctx.max(CONTEXT + args.tokens + 1);
     config.check()?;

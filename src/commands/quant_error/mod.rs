@@ -37,7 +37,7 @@ pub fn run(args: &QuantErrorArgs, out: &mut impl Write) -> anyhow::Result<ExitCo
     if let Some(n) = args.tokens.filter(|n| *n < 2) {
         anyhow::bail!("--tokens is {n}, expected at least 2, so that one can be predicted");
     }
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let (config, _) = setup::config(&args.engine, &loaded)?;
     let text = match (&args.text, &args.file) {
         (Some(text), _) => text.clone(),
@@ -94,7 +94,7 @@ pub fn baseline(
     let Some(path) = path else {
         return Ok(None);
     };
-    let other = setup::load(Some(path), &args.load)?;
+    let other = setup::load(Some(path), args)?;
     let name = path.file_name().unwrap_or(path.as_os_str());
     let baseline = Baseline {
         model: Arc::clone(&other.model),

@@ -32,7 +32,7 @@ pub fn run(
     if all == 0 {
         bail!("{name} has no prompts; a line is a prompt, a tab and its answer");
     }
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let lengths = prompts(&text).flatten().map(|(_, p)| {
         let words = std::slice::from_ref(&p.answer);
         forward::prompt(&loaded, &p.prompt, words)

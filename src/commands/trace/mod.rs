@@ -59,7 +59,7 @@ pub fn run(args: &TraceArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let Some(statements) = parse(&input)? else {
         return Ok(ExitCode::from(crate::BAD_INPUT));
     };
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let statements: Vec<Statement> = statements.into_iter().map(|s| s.value).collect();
     let n_layers = loaded.model.hparams.n_layers as u32;
     statements

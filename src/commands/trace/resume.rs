@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Rebuilds the cache of the trace in `path` and continues its text with the most probable tokens.
 pub fn run(args: &TraceArgs, path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let (config, _) = setup::config(&args.engine, &loaded)?;
     let chunk = config.chunk;
     let mut engine = Engine::new(Arc::clone(&loaded.model), config, Unobserved)?;

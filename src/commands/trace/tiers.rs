@@ -25,7 +25,7 @@ pub fn run(args: &TraceArgs, format: Format, out: &mut impl Write) -> anyhow::Re
             "--tiers compares windows: give at least two (--windows) of at least a token (--window)"
         );
     }
-    let loaded = setup::load(args.model.as_deref(), &args.engine.load)?;
+    let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let text = match &args.text {
         Some(path) => read(path)?,
         None => TEXT.into(),

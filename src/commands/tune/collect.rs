@@ -6,6 +6,7 @@ use crate::commands::printable;
 use anyhow::{Context, anyhow, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
+use cbtop::engine::knobs::Cost;
 use cbtop::gguf::LoadOptions;
 use cbtop::profiler::figures::PeakKind;
 use cbtop::profiler::probe::{self, Bandwidth};
@@ -30,20 +31,19 @@ const MOST_MODELS: usize = 1000;
 
 /// Runs the command.
 pub fn run(args: &CollectArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let sources = sources(&args.models)?;
+    let mut subjects = subjects(&args.models)?;
     let store = open_store(args.store.as_deref())?;
     let (hardware, bandwidth) = machine();
-    let mut subjects = sources
-        .into_iter()
-        .map(subject)
-        .collect::<anyhow::Result<Vec<_>>>()?;
     let sweep = Sweep {
         hardware,
         bandwidth,
+        origin: Origin::Collect,
+        most_cost: Cost::Reload,
         mixtures: args.mixtures,
         seed: args.seed,
         patience: Patience {
             repetitions: args.repetitions,
+            most: args.most,
             ..Patience::default()
         },
         limit: args.time_limit,
@@ -96,6 +96,11 @@ pub fn machine() -> (Hardware, Vec<Bandwidth>) {
         peak(PeakKind::Int8),
     );
     (hardware, bandwidth)
+}
+
+/// The models of files and folders, the demo where there are none.
+pub fn subjects(paths: &[PathBuf]) -> anyhow::Result<Vec<Subject<'static>>> {
+    sources(paths)?.into_iter().map(subject).collect()
 }
 
 /// The files, those of folders in the order of their names.

@@ -2,7 +2,11 @@
 
 pub mod collect;
 mod history;
+mod recipe;
 mod store;
+mod runs;
+pub mod validate;
+pub mod train;
 
 use crate::cli::tune::TuneCommand;
 use anyhow::{Context, anyhow};
@@ -18,6 +22,9 @@ pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCo
         TuneCommand::Import(args) => store::import(args, out),
         TuneCommand::Export(args) => store::export(args, out),
         TuneCommand::History(args) => history::run(args, out),
+        TuneCommand::Validate(args) => validate::run(args, out),
+        TuneCommand::Train(args) => train::run(args, out),
+        TuneCommand::Run(args) => recipe::run(args, out),
     }
 }
 

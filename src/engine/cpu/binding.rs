@@ -27,6 +27,12 @@ pub(super) fn bind(core: Option<CoreId>) {
     }
 }
 
+/// Lets the calling thread run on all CPUs of the process again, until an engine binds it the next time: threads that are
+/// started meanwhile do not share one CPU.
+pub fn unbind() {
+    bind(None);
+}
+
 /// As [`bind`], for a thread that has just been started and may have inherited its starter's CPU.
 pub(super) fn bind_new(core: Option<CoreId>) {
     BOUND.set(core.map(|c| c.id));

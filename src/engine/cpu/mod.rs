@@ -10,7 +10,7 @@ mod activations;
 mod acts;
 mod attend;
 mod attention;
-mod binding;
+pub mod binding;
 mod bricks;
 mod buffers;
 pub mod exec;

@@ -55,6 +55,11 @@ impl LiveErrors {
         })
     }
 
+    /// The same weights are elsewhere in memory from now on.
+    pub fn reloaded(&mut self, model: &Arc<Model>) {
+        self.model = Arc::clone(model);
+    }
+
     /// Forgets what was seen.
     pub fn clear(&mut self) {
         self.sums.fill(ErrorSums::default());

@@ -1,39 +1,74 @@
-//! Recommendations: what to change, why, and what it brought.
+//! Recommendations: what is predicted, what limits a token, what to change and why, and what it brought.
+
+pub mod confirm;
+mod figures;
+mod item;
+mod kernels;
 
 use super::chrome;
 use crate::session::snapshot::{Recommendation, RecommendationStatus};
-use crate::tui::format::{number, tok_s};
 use crate::tui::keymap::Action;
 use crate::tui::state::{App, Panel};
-use crate::tui::text::{fit, sanitise, wrap};
+use figures::Detail;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 use ratatui::text::{Line, Span};
+
+/// From this width on the tuner's figures stand beside the list.
+const BESIDE: u16 = 110;
+/// Below this many lines there is no room beside the list for more than the list.
+const BESIDE_ROWS: u16 = 12;
+/// Columns of the list at most beside the figures: longer lines of text are hard to read.
+const LIST: u16 = 100;
+
+/// What is drawn where: lines that stay above and below, and between them the list from line `top` on.
+struct Page {
+    head: Vec<Line<'static>>,
+    list: Vec<(usize, Line<'static>)>,
+    foot: Vec<Line<'static>>,
+    top: usize,
+    /// Where head, list and foot are.
+    area: Rect,
+    /// What stands beside them, and where.
+    side: (Vec<Line<'static>>, Rect),
+}
+
+impl Page {
+    /// Lines for the list.
+    fn rows(&self) -> usize {
+        usize::from(self.area.height).saturating_sub(self.head.len() + self.foot.len())
+    }
+}
 
 /// Draws the panel.
 pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
     let inner = chrome::panel(app, Panel::Advice, area, buf, heading(app), hint(app));
-    if app.snapshot().recommendations.is_empty() {
-        let text = "Nothing to change so far: rules look at threads, kernels and memory as tokens are timed.";
-        for (i, r) in wrap(text, inner.width.into()).into_iter().enumerate() {
-            let line = Line::styled(text.get(r).unwrap_or_default(), app.theme.dim);
-            chrome::put(&line, chrome::row(inner, i), buf);
+    let page = page(app, inner);
+    let lines = |lines: &[Line<'static>], from: usize, area: Rect, buf: &mut Buffer| {
+        for (i, line) in lines.iter().enumerate() {
+            chrome::put(line, chrome::row(area, from + i), buf);
         }
-        return;
-    }
-    let (lines, top) = window(app, inner);
-    for (i, (item, line)) in lines.iter().skip(top).take(inner.height.into()).enumerate() {
-        let place = chrome::row(inner, i);
-        chrome::put(line, place, buf);
-        let first = top + i == 0
-            || lines
-                .get(top + i - 1)
-                .is_some_and(|(before, _)| before != item);
-        if first
-            && app.focus == Panel::Advice
-            && app.selected_advice().is_some_and(|(at, _)| at == *item)
-        {
+    };
+    lines(&page.head, 0, page.area, buf);
+    lines(&page.side.0, 0, page.side.1, buf);
+    let bottom = usize::from(page.area.height).saturating_sub(page.foot.len());
+    lines(&page.foot, bottom, page.area, buf);
+    let selected = app.selected_advice().map(|(at, _)| at);
+    let shown = page
+        .list
+        .iter()
+        .enumerate()
+        .skip(page.top)
+        .take(page.rows());
+    for (i, (line, (item, text))) in shown.enumerate() {
+        let place = chrome::row(page.area, page.head.len() + i);
+        chrome::put(text, place, buf);
+        let first = i == 0
+            || page
+                .list
+                .get(line.wrapping_sub(1))
+                .is_none_or(|l| l.0 != *item);
+        if first && app.focus == Panel::Advice && selected == Some(*item) {
             buf.set_style(place, app.theme.selected);
         }
     }
@@ -41,36 +76,90 @@ pub fn render(app: &App, area: Rect, buf: &mut Buffer) {
 
 /// The recommendation drawn in screen line `y`.
 pub fn item_at(app: &App, area: Rect, y: u16) -> Option<usize> {
-    let inner = chrome::inner(area);
-    let (lines, top) = window(app, inner);
-    let line = usize::from(y.checked_sub(inner.y)?);
-    lines
-        .get(top + line)
-        .filter(|_| line < usize::from(inner.height))
-        .map(|(item, _)| *item)
+    let page = page(app, chrome::inner(area));
+    let line = usize::from(y.checked_sub(page.area.y)?).checked_sub(page.head.len())?;
+    let item = page
+        .list
+        .get(page.top + line)
+        .filter(|_| line < page.rows())?;
+    Some(item.0)
 }
 
-/// All lines with the recommendation each belongs to, and the first one shown: the selected one is visible with its reasons.
-fn window(app: &App, inner: Rect) -> (Vec<(usize, Line<'static>)>, usize) {
-    let selected = app.selected_advice().map_or(0, |(at, _)| at);
-    let rows = usize::from(inner.height);
-    let width = usize::from(inner.width);
-    let build = |all: bool| -> Vec<(usize, Line<'static>)> {
-        let items = app.snapshot().recommendations.iter().enumerate();
-        items
-            .flat_map(|(i, r)| {
-                item(app, r, width, all || i == selected)
-                    .into_iter()
-                    .map(move |l| (i, l))
-            })
-            .collect()
+/// Lays the page out: as much of everything as fits, the list and the selected one first.
+fn page(app: &App, inner: Rect) -> Page {
+    let beside = inner.width >= BESIDE && inner.height >= BESIDE_ROWS;
+    if beside && app.snapshot().tuner.is_some() {
+        let width = (inner.width * 57 / 100).min(LIST);
+        let area = Rect { width, ..inner };
+        let gap = 3.min(inner.width - width);
+        let right = Rect {
+            x: inner.x + width + gap,
+            width: inner.width - width - gap,
+            ..inner
+        };
+        let mut side = figures::head(app, right.width.into(), Detail::Full);
+        side.extend(kernels::section(app, right.width.into(), Detail::Full));
+        return fill(app, area, [Detail::None; 2], (side, right));
+    }
+    let none = (Vec::new(), Rect { width: 0, ..inner });
+    let choices = [
+        [Detail::Full, Detail::Full],
+        [Detail::Full, Detail::Line],
+        [Detail::Short, Detail::Line],
+        [Detail::Line, Detail::Line],
+        [Detail::Line, Detail::None],
+    ];
+    let mut choices = choices
+        .into_iter()
+        .map(|detail| fill(app, inner, detail, none.clone()));
+    let fits = |page: &Page| {
+        let of_selected = app.selected_advice().map_or(0, |(at, _)| {
+            page.list.iter().filter(|(item, _)| *item == at).count()
+        });
+        let least = of_selected.max(usize::from(inner.height) / 2);
+        page.rows() >= page.list.len().min(least)
     };
+    choices
+        .find(fits)
+        .unwrap_or_else(|| fill(app, inner, [Detail::None; 2], none.clone()))
+}
+
+fn fill(
+    app: &App,
+    area: Rect,
+    [head, foot]: [Detail; 2],
+    side: (Vec<Line<'static>>, Rect),
+) -> Page {
+    let width = usize::from(area.width);
+    let mut page = Page {
+        head: figures::head(app, width, head),
+        list: Vec::new(),
+        foot: kernels::section(app, width, foot),
+        top: 0,
+        area,
+        side,
+    };
+    let selected = app.selected_advice().map_or(0, |(at, _)| at);
+    let build = |all: bool| -> Vec<(usize, Line<'static>)> {
+        let items = app.ranked_advice().into_iter().enumerate();
+        let lines = |(i, r)| {
+            let lines = item::lines(app, r, width, all || i == selected);
+            lines.into_iter().map(move |line| (i, line))
+        };
+        items.flat_map(lines).collect()
+    };
+    if app.snapshot().recommendations.is_empty() {
+        let text = figures::nothing(app, width);
+        page.list = text.into_iter().map(|line| (0, line)).collect();
+        return page;
+    }
     let all = build(true);
-    let lines = if all.len() <= rows { all } else { build(false) };
-    let first = lines.iter().position(|(i, _)| *i == selected).unwrap_or(0);
-    let last = lines.iter().rposition(|(i, _)| *i == selected).unwrap_or(0);
-    let top = chrome::scroll_to(last, rows).min(first);
-    (lines, top)
+    let rows = page.rows();
+    page.list = if all.len() <= rows { all } else { build(false) };
+    let first = page.list.iter().position(|(i, _)| *i == selected);
+    let last = page.list.iter().rposition(|(i, _)| *i == selected);
+    page.top = chrome::scroll_to(last.unwrap_or(0), rows).min(first.unwrap_or(0));
+    page
 }
 
 fn heading(app: &App) -> Line<'static> {
@@ -86,181 +175,52 @@ fn heading(app: &App) -> Line<'static> {
     }
 }
 
-/// Which keys help with the selected one.
+/// Which keys help with the selected one, and with all of them.
 fn hint(app: &App) -> Line<'static> {
     let theme = &app.theme;
+    let tuner = app.snapshot().tuner.as_deref();
+    if let Some(race) = tuner.and_then(|t| t.race.as_ref()) {
+        let word = format!("stops trying all ({} of {})", race.done, race.total);
+        return keys(app, vec![(Action::TryAll, word)], "");
+    }
     let Some((_, selected)) = app.selected_advice() else {
         return Line::default();
     };
-    let (action, word) = match selected.status {
+    let open = open(app).len();
+    let all = (open > 1).then(|| (Action::TryAll, format!("tries all {open}")));
+    let (one, note) = match selected.status {
         RecommendationStatus::Measuring { .. } => return Line::default(),
-        RecommendationStatus::Applied { .. } => (Action::Undo, "undoes it"),
-        _ if !selected.applicable => return Line::styled(" not in a running session ", theme.dim),
-        _ => (Action::Apply, "applies it"),
+        RecommendationStatus::Applied { .. } => (Some((Action::Undo, "undoes".to_string())), ""),
+        _ if !selected.applicable => (None, " not in a running session "),
+        _ => (Some((Action::Apply, "what it changes".into())), ""),
     };
-    let Some(key) = app.keymap.label(action) else {
-        return Line::default();
-    };
-    Line::from(vec![
-        Span::styled(format!(" {key}"), theme.accent),
-        Span::styled(format!(" {word} "), theme.dim),
-    ])
-}
-
-fn item(app: &App, r: &Recommendation, width: usize, open: bool) -> Vec<Line<'static>> {
-    let theme = &app.theme;
-    let g = &theme.glyphs;
-    let (mark, style) = mark(app, &r.status);
-    let title = sanitise(&r.title, g.ascii);
-    let room = width.saturating_sub(2);
-    // The selected title is shown whole.
-    let titles: Vec<String> = if open {
-        wrap(&title, room)
-            .into_iter()
-            .map(|l| title.get(l).unwrap_or_default().to_string())
-            .collect()
-    } else {
-        vec![fit(&title, room, g.ellipsis)]
-    };
-    let mut lines: Vec<Line<'static>> = titles
-        .into_iter()
-        .enumerate()
-        .map(|(i, text)| {
-            let mark = if i == 0 {
-                format!("{mark} ")
-            } else {
-                "  ".into()
-            };
-            Line::from(vec![
-                Span::styled(mark, style),
-                Span::styled(text, theme.strong),
-            ])
-        })
-        .collect();
-    lines.push(outcome(app, r));
-    if open {
-        let why = sanitise(&r.why, g.ascii);
-        let wrapped = wrap(&why, width.saturating_sub(2));
-        lines.extend(
-            wrapped
-                .into_iter()
-                .map(|l| Line::styled(format!("  {}", why.get(l).unwrap_or_default()), theme.dim)),
-        );
+    let line = keys(app, one.into_iter().chain(all).collect(), note);
+    if line.spans.is_empty() {
+        return Line::styled(note, theme.dim);
     }
-    lines
+    line
 }
 
-fn mark(app: &App, status: &RecommendationStatus) -> (&'static str, Style) {
+/// ` a what it changes  A tries all 3 `, with `note` before it.
+fn keys(app: &App, words: Vec<(Action, String)>, note: &'static str) -> Line<'static> {
     let theme = &app.theme;
-    let [open, measuring, gained, even, undone] = theme.glyphs.status;
-    match status {
-        RecommendationStatus::Open => (open, theme.accent),
-        RecommendationStatus::Measuring { .. } => (measuring, theme.warn),
-        RecommendationStatus::Applied {
-            significant: true,
-            before_tok_s,
-            after_tok_s,
-            ..
-        } if after_tok_s > before_tok_s => (gained, theme.good),
-        RecommendationStatus::Applied {
-            significant: true, ..
-        } => (even, theme.bad),
-        RecommendationStatus::Applied { .. } => (even, theme.warn),
-        RecommendationStatus::Reverted {
-            significant: true, ..
-        } => (undone, theme.bad),
-        RecommendationStatus::Reverted { .. } | RecommendationStatus::Undone { .. } => {
-            (undone, theme.dim)
+    let mut spans = Vec::new();
+    if !note.is_empty() {
+        spans.push(Span::styled(note, theme.dim));
+    }
+    for (action, word) in words {
+        if let Some(key) = app.keymap.label(action) {
+            spans.push(Span::styled(format!(" {key}"), theme.accent));
+            spans.push(Span::styled(format!(" {word} "), theme.dim));
         }
     }
-}
-
-/// `+16.7%` of `after` over `before`; empty when there is nothing to compare with.
-fn gain(before: f64, after: f64) -> String {
-    if before > 0.0 && after.is_finite() {
-        let percent = number((after / before - 1.0) * 100.0, 1);
-        format!(
-            "{}{percent}%",
-            if percent.starts_with('-') { "" } else { "+" }
-        )
-    } else {
-        String::new()
-    }
-}
-
-/// The line of figures: what is expected, or what was measured.
-fn outcome(app: &App, r: &Recommendation) -> Line<'static> {
-    let theme = &app.theme;
-    let g = &theme.glyphs;
-    let spans = match &r.status {
-        RecommendationStatus::Open => match r.expected_tok_s {
-            Some(expected) => {
-                let now = app.snapshot().rates.decode_mean_tok_s.unwrap_or(0.0);
-                vec![
-                    Span::styled("  expected ", theme.dim),
-                    Span::raw(format!("{} tok/s", tok_s(Some(expected)))),
-                    Span::styled(format!(" {}", gain(now, expected)), theme.good),
-                ]
-            }
-            None => vec![Span::styled(
-                "  gain unknown until it is measured",
-                theme.dim,
-            )],
-        },
-        RecommendationStatus::Measuring { done, total } => {
-            let share = if *total > 0 {
-                f64::from(*done) / f64::from(*total)
-            } else {
-                0.0
-            };
-            let mut spans = vec![Span::styled("  measuring ", theme.warn)];
-            spans.extend(chrome::bar(share, 12, g, theme.warn, theme.dim));
-            spans.push(Span::styled(format!(" {done}/{total} tokens"), theme.dim));
-            spans
-        }
-        RecommendationStatus::Applied {
-            before_tok_s,
-            after_tok_s,
-            spread,
-            significant,
-        }
-        | RecommendationStatus::Reverted {
-            before_tok_s,
-            after_tok_s,
-            spread,
-            significant,
-        } => {
-            let (verdict, style) = match (significant, after_tok_s > before_tok_s) {
-                (true, true) => ("faster", theme.good),
-                (true, false) => ("slower", theme.bad),
-                (false, _) => ("within noise", theme.warn),
-            };
-            vec![
-                Span::raw(format!(
-                    "  {} {} {} tok/s ",
-                    tok_s(Some(*before_tok_s)),
-                    g.arrow,
-                    tok_s(Some(*after_tok_s))
-                )),
-                Span::styled(gain(*before_tok_s, *after_tok_s), style),
-                Span::styled(
-                    format!(" {}{}% ", g.plus_minus, number(spread * 100.0, 1)),
-                    theme.dim,
-                ),
-                Span::styled(verdict, style),
-            ]
-        }
-        RecommendationStatus::Undone {
-            with_tok_s,
-            without_tok_s,
-        } => vec![Span::styled(
-            format!(
-                "  undone: {} with it, {} tok/s without",
-                tok_s(Some(*with_tok_s)),
-                tok_s(Some(*without_tok_s))
-            ),
-            theme.dim,
-        )],
-    };
     Line::from(spans)
+}
+
+/// Those that `A` would try.
+fn open(app: &App) -> Vec<&Recommendation> {
+    let ranked = app.ranked_advice().into_iter();
+    ranked
+        .filter(|r| r.applicable && r.status == RecommendationStatus::Open)
+        .collect()
 }

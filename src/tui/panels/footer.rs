@@ -86,6 +86,7 @@ fn acts_in_focus(app: &App, b: &Binding) -> bool {
     match (app.focus, b.group) {
         (Panel::Trace, group) => group == Group::Trace,
         (Panel::Model, _) => super::model::acts(app, b.action),
+        (Panel::Advice, group) => group == Group::Advice,
         _ => false,
     }
 }
@@ -103,7 +104,9 @@ pub fn render_keys(app: &App, area: Rect, buf: &mut Buffer) {
         .iter()
         .enumerate()
         .filter_map(|(i, b)| {
-            let of_pane = matches!(b.group, Group::Trace | Group::Model);
+            // Of the recommendations two keys are always there: the others only say something beside them.
+            let of_pane = matches!(b.group, Group::Trace | Group::Model)
+                || matches!(b.action, Action::TryAll | Action::Bandit);
             if of_pane && !acts_in_focus(app, b) {
                 return None;
             }

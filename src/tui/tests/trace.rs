@@ -103,10 +103,10 @@ fn keys_move_over_layers_positions_and_answers() {
     assert_eq!(a.views.trace.position, Some(1));
     press(&mut a, "lllllll");
     assert_eq!(a.views.trace.position, None, "the end is followed again");
-    press(&mut a, "A");
+    press(&mut a, "w");
     assert!(screen(&a).contains("answer 2 of 2"));
     assert!(screen(&a).contains("decided after layer 4 by FFN"));
-    press(&mut a, "A");
+    press(&mut a, "w");
     assert!(screen(&a).contains("answer 1 of 2"));
 }
 

@@ -58,6 +58,19 @@ pub struct TreeArrays {
     pub outputs: u32,
 }
 
+impl TreeArrays {
+    /// Gives columns other places: `places[old]` is the new one. Columns beyond stay.
+    pub fn move_columns(&mut self, places: &[u16]) {
+        let split = |f: &&mut u16| **f != LEAF;
+        for feature in self.feature.iter_mut().filter(split) {
+            *feature = places
+                .get(usize::from(*feature))
+                .copied()
+                .unwrap_or(*feature);
+        }
+    }
+}
+
 impl Trees {
     /// No trees yet, whose leaves will have `outputs` values.
     pub fn new(outputs: usize) -> Self {

@@ -146,7 +146,7 @@ struct Report {
 
 /// A row of the table of hardware.
 #[derive(Debug, serde::Deserialize)]
-struct Device {
+pub(in crate::tuner) struct Device {
     hardware: String,
     kind: String,
     mem_bw_gbs: Option<f64>,
@@ -171,7 +171,7 @@ const SAME_MACHINE: &[(&str, &str)] = &[
 ];
 
 /// The hardware of a name in the table. Figures of `x4` and the like are a card's: they are multiplied.
-fn hardware(device: &Device) -> Option<Hardware> {
+pub(in crate::tuner) fn hardware(device: &Device) -> Option<Hardware> {
     let name = device.hardware.as_str();
     let same = SAME_MACHINE.iter().find(|(other, _)| *other == name);
     let name = same.map_or(name, |(_, name)| name);

@@ -1,0 +1,230 @@
+//! `cbtop tune run`: the stages of a recipe, one after the other.
+
+use super::{collect, open_store};
+use crate::cli::tune::{CollectArgs, RecipeArgs};
+use anyhow::{Context, bail};
+use cbtop::tuner::learn::brick_tuner::BrickTuner;
+use cbtop::tuner::learn::train::{BrickOptions, Judged, Part, Trained};
+use cbtop::tuner::recipe::{Falsify, Learner, MAX_BYTES, Profile, Recipe, Stage, Train, Work};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const FAILED: u8 = 1;
+/// Trials whose repetitions take longer are left out, as by `cbtop tune collect`.
+const MOST: Duration = Duration::from_secs(4);
+
+/// Reads the recipe and runs it; with `--dry-run` prints what would run.
+///
+/// # Errors
+/// A recipe that cannot be read, and whatever stops a stage, with its name.
+pub fn run(args: &RecipeArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let name = args.recipe.display();
+    let recipe = Recipe::parse(&text(&args.recipe)?).with_context(|| name.to_string())?;
+    let folder = match args.recipe.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    if args.dry_run {
+        for line in recipe.plan(folder) {
+            writeln!(out, "{line}")?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut runner = Runner {
+        folder,
+        trained: None,
+    };
+    for stage in &recipe.stages {
+        eprintln!("cbtop: {}: {}", stage.name, stage.sentence(folder));
+        let done = runner
+            .stage(stage, out)
+            .with_context(|| format!("stage '{}'", stage.name))?;
+        out.flush()?;
+        if !done {
+            return Ok(ExitCode::from(FAILED));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    let reading = || format!("{}: cannot be read", path.display());
+    let file = std::fs::File::open(path).with_context(reading)?;
+    let mut text = String::new();
+    file.take(MAX_BYTES as u64 + 1)
+        .read_to_string(&mut text)
+        .with_context(reading)?;
+    Ok(text)
+}
+
+struct Runner<'a> {
+    folder: &'a Path,
+    /// Of the last stage that trained.
+    trained: Option<Trained>,
+}
+
+impl Runner<'_> {
+    fn path(&self, path: Option<&PathBuf>) -> Option<PathBuf> {
+        path.map(|p| self.folder.join(p))
+    }
+
+    /// Whether the recipe goes on.
+    fn stage(&mut self, s: &Stage, out: &mut impl Write) -> anyhow::Result<bool> {
+        match &s.work {
+            Work::Profile(p) => self.profile(p, s, out),
+            Work::Train(t) => self.train(t, s, out),
+            Work::Falsify(f) => self.falsify(f, out),
+        }
+    }
+
+    fn profile(&self, p: &Profile, s: &Stage, out: &mut impl Write) -> anyhow::Result<bool> {
+        if !p.kernels.is_empty() || !p.batch_sizes.is_empty() || p.warmup_runs.is_some() {
+            eprintln!(
+                "cbtop: {}: the sweep chooses batches, kernels and warm-up itself: every kernel set of this machine, \
+                 and a warm-up before every measurement",
+                s.name
+            );
+        }
+        let args = CollectArgs {
+            models: p.models.iter().map(|m| self.folder.join(m)).collect(),
+            mixtures: 12,
+            // Fewer than three repetitions tell nothing of their spread.
+            repetitions: p.runs_per_config.unwrap_or(5).clamp(3, 100),
+            seed: 0,
+            most: MOST,
+            time_limit: None,
+            store: self.path(s.output.as_ref()),
+        };
+        collect::run(&args, out)?;
+        Ok(true)
+    }
+
+    fn train(&mut self, t: &Train, s: &Stage, out: &mut impl Write) -> anyhow::Result<bool> {
+        let input = self.path(s.input.as_ref());
+        if let Some(path) = input.as_ref().filter(|p| !p.exists()) {
+            bail!(
+                "{}: there is no such run store; collect first",
+                path.display()
+            );
+        }
+        let runs = open_store(input.as_deref())?.runs()?;
+        let trained = BrickTuner::train(&runs, &options(t))?;
+        writeln!(out, "{}", judged(&trained))?;
+        if let Some(path) = self.path(s.output.as_ref()) {
+            trained.tuner.save(&path)?;
+            writeln!(out, "Model {} in {}", trained.tuner.title(), path.display())?;
+        }
+        self.trained = Some(trained);
+        Ok(true)
+    }
+
+    /// Against runs that were held out when the model was trained in this recipe: others it has seen.
+    fn falsify(&self, f: &Falsify, out: &mut impl Write) -> anyhow::Result<bool> {
+        if let Some(list) = &f.checklist {
+            bail!(
+                "a checklist ({}) cannot be run from a recipe: its criteria are tests of the program; leave the key out",
+                list.display()
+            );
+        }
+        let Some(trained) = &self.trained else {
+            bail!("no stage before it trains, so that no runs were held out; add one of type 'ml'");
+        };
+        let score = score(trained);
+        let passed = score.is_some_and(|s| s >= f.min_score);
+        let verdict = if passed { "holds" } else { "falls short" };
+        let score = score.map_or("none".into(), |s| format!("{s:.0}"));
+        writeln!(
+            out,
+            "Score on held-out runs: {score} of 100, at least {} wanted: {verdict}",
+            f.min_score
+        )?;
+        Ok(passed)
+    }
+}
+
+/// Part of the ensemble by its name in recipes.
+fn part(l: &Learner) -> Option<Part> {
+    match l.name.as_str() {
+        "throughput_regressor" => Some(Part::Rates),
+        "kernel_classifier" => Some(Part::Kernels),
+        "bottleneck_classifier" => Some(Part::Bottleneck),
+        _ => None,
+    }
+}
+
+fn options(t: &Train) -> BrickOptions {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut o = BrickOptions {
+        trained_at: now.map_or(0, |d| d.as_secs() as i64),
+        ..BrickOptions::default()
+    };
+    for learner in &t.models {
+        let whole = |key: &str| learner.params.get(key).map(|v| v.round().max(1.0));
+        match part(learner) {
+            Some(Part::Rates) => {
+                let gbt = &mut o.rates.gbt;
+                gbt.trees = whole("n_estimators").map_or(gbt.trees, |v| v as usize);
+                gbt.depth = whole("max_depth").map_or(gbt.depth, |v| v as u32);
+                gbt.rate = learner
+                    .params
+                    .get("learning_rate")
+                    .copied()
+                    .unwrap_or(gbt.rate);
+            }
+            Some(Part::Kernels) => {
+                let forest = &mut o.forest;
+                forest.trees = whole("n_estimators").map_or(forest.trees, |v| v as usize);
+                forest.depth = whole("max_depth").map_or(forest.depth, |v| v as usize);
+            }
+            Some(Part::Bottleneck) | None => {}
+        }
+        o.only.extend(part(learner));
+    }
+    o
+}
+
+/// Mean error of the chosen method on what is furthest from what it learned; `None` where nothing was held out.
+fn error(t: &Trained) -> Option<f64> {
+    let evaluation = t.rates.as_ref()?;
+    let of_chosen = |s: &cbtop::tuner::learn::evaluate::SplitScores| {
+        let method = s.methods.iter().find(|m| m.method == evaluation.chosen)?;
+        Some(method.score.mape)
+    };
+    let new = cbtop::tuner::learn::split::By::New.name();
+    let split = evaluation.splits.iter().find(|s| s.held_out == new);
+    of_chosen(split?)
+}
+
+/// The mean of what was judged, as in `cbtop brick-tune`.
+fn score(t: &Trained) -> Option<f64> {
+    let accuracy = |j: &Judged| match j {
+        Judged::Figures(f) => Some(f.report.accuracy),
+        Judged::None(_) => None,
+    };
+    let parts = [
+        error(t).map(|e| 1.0 - e),
+        accuracy(&t.kernels),
+        accuracy(&t.bottleneck),
+    ];
+    let parts: Vec<f64> = parts
+        .into_iter()
+        .flatten()
+        .map(|p| p.clamp(0.0, 1.0))
+        .collect();
+    (!parts.is_empty()).then(|| 100.0 * parts.iter().sum::<f64>() / parts.len() as f64)
+}
+
+fn judged(t: &Trained) -> String {
+    let accuracy = |j: &Judged| match j {
+        Judged::Figures(f) => format!("{:.0}% right", f.report.accuracy * 100.0),
+        Judged::None(why) => format!("none: {why}"),
+    };
+    let error = error(t).map_or("not judged".into(), |e| format!("{:.1}%", e * 100.0));
+    format!(
+        "On held-out runs: rates off by {error}; kernels {}; bottlenecks {}",
+        accuracy(&t.kernels),
+        accuracy(&t.bottleneck)
+    )
+}

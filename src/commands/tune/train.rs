@@ -1,0 +1,167 @@
+//! `cbtop tune train`: runs in, a model and its report out.
+
+use super::open_store;
+use crate::cli::tune::TrainArgs;
+use anyhow::{Context, anyhow};
+use cbtop::tuner::learn::brick_tuner::BrickTuner;
+use cbtop::tuner::learn::evaluate::Evaluation;
+use cbtop::tuner::learn::throughput::TrainOptions;
+use cbtop::tuner::learn::train::{BrickOptions, Judged, Trained};
+use cbtop::tuner::run::Run;
+use cbtop::tuner::store::{dataset, json, quality};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Runs the command.
+pub fn run(args: &TrainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let target = target(args)?;
+    let mut runs = read(args)?;
+    let read = runs.len();
+    if !args.all {
+        let verdicts = quality::judge(&runs);
+        let mut verdicts = verdicts.iter();
+        runs.retain(|_| verdicts.next().is_some_and(quality::Verdict::accepted));
+    }
+    writeln!(out, "{read} runs read, {} learned from.", runs.len())?;
+    let before = if target.exists() {
+        Some(BrickTuner::load(&target).context("reading the model that would be replaced")?)
+    } else {
+        None
+    };
+    let options = BrickOptions {
+        only: args.only.iter().map(|p| (*p).into()).collect(),
+        rates: TrainOptions {
+            seed: args.seed,
+            ..TrainOptions::default()
+        },
+        trained_at: newest(&runs).unwrap_or_else(now),
+        before,
+        ..BrickOptions::default()
+    };
+    let trained = BrickTuner::train(&runs, &options)?;
+    report(&trained, out)?;
+    trained.tuner.save(&target)?;
+    let bytes = std::fs::metadata(&target).map_or(0, |m| m.len());
+    writeln!(
+        out,
+        "Model {} written to {}, {bytes} bytes.",
+        trained.tuner.title(),
+        target.display()
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The runs of all that was named.
+fn read(args: &TrainArgs) -> anyhow::Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for path in &args.data {
+        runs.extend(if is_json(path) {
+            json::read(path)?
+        } else {
+            dataset::read(path)?
+        });
+    }
+    if args.store.is_some() || args.data.is_empty() {
+        let store = open_store(args.store.as_deref())?;
+        runs.extend(store.runs().context("reading the run store")?);
+    }
+    Ok(dataset::each_once(runs))
+}
+
+fn is_json(path: &Path) -> bool {
+    let ext = path.extension().and_then(|e| e.to_str());
+    ext.is_some_and(|e| ["json", "jsonl", "ndjson"].contains(&e))
+}
+
+fn target(args: &TrainArgs) -> anyhow::Result<PathBuf> {
+    if let Some(path) = &args.out {
+        return Ok(path.clone());
+    }
+    BrickTuner::default_path()
+        .ok_or_else(|| anyhow!("no folder for the model: HOME is not set; name a file with --out"))
+}
+
+/// The time of the newest run: the same runs give the same model.
+fn newest(runs: &[Run]) -> Option<i64> {
+    runs.iter().filter_map(|r| r.unix_s).max()
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| d.as_secs() as i64)
+}
+
+fn report(trained: &Trained, out: &mut impl Write) -> anyhow::Result<()> {
+    match &trained.rates {
+        Some(evaluation) => rates(evaluation, out)?,
+        None => writeln!(out, "Rates: not learned.")?,
+    }
+    judged("Kernels", &trained.kernels, out)?;
+    judged("Bottleneck", &trained.bottleneck, out)
+}
+
+fn rates(evaluation: &Evaluation, out: &mut impl Write) -> anyhow::Result<()> {
+    writeln!(
+        out,
+        "Rates: {} runs of {} machines and {} models; held out in five folds:",
+        evaluation.runs, evaluation.machines, evaluation.models
+    )?;
+    for split in &evaluation.splits {
+        writeln!(out, "  {}:", split.held_out)?;
+        for m in &split.methods {
+            let s = &m.score;
+            writeln!(
+                out,
+                "    {:<18} mean error {:6.1}%, median {:5.1}%, R2 of logs {:6.3}, in the interval {:3.0}%{}",
+                m.method.name(),
+                s.mape * 100.0,
+                s.median_error * 100.0,
+                s.r2_log.unwrap_or(f64::NAN),
+                s.coverage * 100.0,
+                if m.method == split.best { ", best" } else { "" }
+            )?;
+        }
+    }
+    writeln!(out, "  used: {}.", evaluation.chosen.name())?;
+    Ok(())
+}
+
+fn judged(what: &str, judged: &Judged, out: &mut impl Write) -> anyhow::Result<()> {
+    let figures = match judged {
+        Judged::None(why) => {
+            writeln!(out, "{what}: none, {why}.")?;
+            return Ok(());
+        }
+        Judged::Figures(figures) => figures,
+    };
+    let r = &figures.report;
+    writeln!(
+        out,
+        "{what}: accuracy {:.1}%, among the first three {:.1}%, calibration error {:.3}, on held-out groups:",
+        r.accuracy * 100.0,
+        r.top3 * 100.0,
+        r.ece
+    )?;
+    if let Some(regret) = figures.regret {
+        writeln!(
+            out,
+            "  time lost against the fastest {:.2}%; {} trials within noise left out",
+            regret * 100.0,
+            figures.undecided
+        )?;
+    }
+    let percent = |v: Option<f64>| v.map_or_else(|| "-".into(), |v| format!("{:.1}%", v * 100.0));
+    for (name, class) in figures.classes.iter().zip(&r.classes) {
+        writeln!(
+            out,
+            "  {name:<24} {:>5} rows, precision {}, recall {}, F1 {:.3}",
+            class.count,
+            percent(class.precision),
+            percent(class.recall),
+            class.f1()
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,452 @@
+//! The tuner beside a session: a thread with the models and the store. The session tells it of the moment now and then and
+//! takes what it has to say when it is there; no token waits for it.
+
+mod predict;
+
+use super::load::Loaded;
+use super::measure::Finished;
+use super::run::{Options, Session};
+use super::snapshot::{PeakKind, Snapshot, TunerFrame};
+use crate::engine::knobs::{Setting, Setup};
+use crate::gguf::GgmlType;
+use crate::model::Model;
+use crate::tuner::ab::Outcome;
+use crate::tuner::describe;
+use crate::tuner::fingerprint::this_machine;
+use crate::tuner::rules::Advice;
+use crate::tuner::run::{Hardware, ModelShape, Origin, Run, Test, Trial};
+use crate::tuner::store::{Store, StoreError};
+use crate::tuner::suggest::{self, Grounds, Moment};
+use predict::Predictor;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Program and backend, as in runs.
+const BACKEND: &str = "cbtop cpu";
+/// Tokens of a test of generation that stands for a running session.
+const GENERATED: u32 = 64;
+/// Least time between two questions while nothing but figures changes.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait for an answer where one was asked to wait for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a tuner works with.
+#[derive(Debug, Clone, Default)]
+pub struct TunerOptions {
+    /// Where runs are kept; `None`: nothing is read or kept.
+    pub store: Option<PathBuf>,
+    /// Models fitted to this machine; those of the program where there is no such file.
+    pub model: Option<PathBuf>,
+}
+
+/// What the thread is told.
+enum Told {
+    Moment(Box<Question>),
+    Feedback(Box<[Run; 2]>),
+}
+
+/// The moment of a session.
+struct Question {
+    decode: Trial,
+    prefill: Trial,
+    tok_s: Option<f64>,
+    setup: Setup,
+    explicit: BTreeSet<&'static str>,
+    model: Arc<Model>,
+    types: Arc<[GgmlType]>,
+    prompt_tokens: usize,
+}
+
+/// What is said of it.
+struct Answer {
+    setup: Setup,
+    frame: TunerFrame,
+    suggestions: Vec<Advice>,
+}
+
+/// The session's side of the thread.
+pub(super) struct Tuner {
+    /// Gone when the session ends: the thread then ends too.
+    tell: Option<Sender<Told>>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+    latest: Option<Answer>,
+    /// When the last question was asked, and about which setup.
+    asked: Option<(Instant, Setup)>,
+    waiting: bool,
+    hardware: Hardware,
+    shape: ModelShape,
+    types: Arc<[GgmlType]>,
+}
+
+impl Tuner {
+    /// Starts the thread, which opens the store and the models by itself.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn start(
+        options: TunerOptions,
+        loaded: &Loaded,
+        session: &Options,
+    ) -> Result<Self, super::run::SessionError> {
+        let hardware = hardware(session);
+        let (tell, told) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        let machine = hardware.fingerprint.clone();
+        let thread = std::thread::Builder::new()
+            .name("cbtop-tuner".into())
+            .spawn(move || Thread::new(&options, machine).run(&told, &answer))
+            .map_err(super::run::SessionError::Tuner)?;
+        Ok(Self {
+            tell: Some(tell),
+            answers,
+            thread: Some(thread),
+            latest: None,
+            asked: None,
+            waiting: false,
+            hardware,
+            shape: describe::model_shape(&loaded.model, &loaded.name()),
+            types: describe::matrix_types(&loaded.model).into(),
+        })
+    }
+
+    /// Suggestions for a setup; `None` while the newest answer is about another one.
+    pub fn suggestions(&self, setup: &Setup) -> Option<Vec<Advice>> {
+        let latest = self.latest.as_ref().filter(|a| a.setup == *setup)?;
+        Some(latest.suggestions.clone())
+    }
+
+    fn collect(&mut self) {
+        while let Ok(answer) = self.answers.try_recv() {
+            self.waiting = false;
+            self.latest = Some(answer);
+        }
+    }
+
+    /// Whether there is reason to ask: a setup that was not asked about, or figures some time later.
+    fn is_due(&self, setup: &Setup) -> bool {
+        let Some((at, about)) = &self.asked else {
+            return true;
+        };
+        !self.waiting && (about != setup || at.elapsed() >= ASK_EVERY)
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.asked = Some((Instant::now(), question.setup.clone()));
+        self.waiting = true;
+        self.tell(Told::Moment(Box::new(question)));
+    }
+
+    fn tell(&self, told: Told) {
+        if let Some(tell) = &self.tell {
+            // A thread that is gone has nothing more to say.
+            let _ = tell.send(told);
+        }
+    }
+
+    fn trial(&self, setup: &Setup, test: Test) -> Trial {
+        Trial {
+            hardware: self.hardware.clone(),
+            model: self.shape.clone(),
+            backend: BACKEND.into(),
+            test,
+            settings: setup.settings(),
+        }
+    }
+}
+
+impl Drop for Tuner {
+    fn drop(&mut self) {
+        self.tell = None;
+        if let Some(thread) = self.thread.take() {
+            // What was told last is to be kept; a panic there is not one here.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// This machine, with the peaks that were probed.
+fn hardware(options: &Options) -> Hardware {
+    let most = |kind: PeakKind| {
+        let of = options.peaks.iter().filter(|p| p.kind == kind);
+        of.map(|p| p.value).reduce(f64::max)
+    };
+    let bandwidth = options.bandwidth.iter().map(|b| b.gbps).reduce(f64::max);
+    this_machine(bandwidth, most(PeakKind::Fp32), most(PeakKind::Int8))
+}
+
+impl Session {
+    /// Tells the tuner of the moment, if it is time to, and takes what it has said since.
+    pub(super) fn ask_tuner(&mut self, s: &Snapshot) {
+        let racing = self.advice.measuring.is_some();
+        let tok_s = s.rates.decode_mean_tok_s;
+        let setup = self.setup();
+        let Some(tuner) = &mut self.tuner else { return };
+        tuner.collect();
+        // While two setups take turns there is no moment to speak of.
+        if !racing && tok_s.is_some() && tuner.is_due(&setup) {
+            self.put_question(setup, tok_s);
+        }
+    }
+
+    fn put_question(&mut self, setup: Setup, tok_s: Option<f64>) {
+        let depth = self.engine.past() as u32;
+        let prompt = self.prompt_ids.len() as u32;
+        let Some(tuner) = &mut self.tuner else { return };
+        let decode = tuner.trial(
+            &setup,
+            Test {
+                prompt: 0,
+                generated: GENERATED,
+                depth: depth.saturating_sub(GENERATED / 2),
+                batch: 1,
+            },
+        );
+        let prefill = tuner.trial(
+            &setup,
+            Test {
+                prompt: prompt.max(1),
+                generated: 0,
+                depth: 0,
+                batch: 1,
+            },
+        );
+        tuner.ask(Question {
+            decode,
+            prefill,
+            tok_s,
+            setup,
+            explicit: self.options.explicit.clone(),
+            model: Arc::clone(&self.loaded.model),
+            types: Arc::clone(&tuner.types),
+            prompt_tokens: self.prompt_ids.len(),
+        });
+    }
+
+    /// What the tuner says, with what the session does at the moment.
+    pub(super) fn tuner_frame(&self) -> Option<Arc<TunerFrame>> {
+        let tuner = self.tuner.as_ref()?;
+        let (race, bandit) = (&self.advice.race, &self.bandit);
+        if tuner.latest.is_none() && race.is_none() && bandit.is_none() {
+            return None;
+        }
+        let mut frame = tuner
+            .latest
+            .as_ref()
+            .map_or_else(TunerFrame::default, |a| a.frame.clone());
+        frame.race = race.as_ref().map(super::race::Race::frame);
+        frame.bandit = bandit.as_ref().map(super::bandit::KernelBandit::frame);
+        let open: Vec<_> = self
+            .advice
+            .entries()
+            .iter()
+            .map(|e| e.shown.clone())
+            .collect();
+        if tuner.latest.is_some() && race.is_none() {
+            frame.says = suggest::verdict(&open, frame.current_tok_s);
+        }
+        Some(Arc::new(frame))
+    }
+
+    /// Waits for what the tuner says of the moment: for a report, never between tokens. Without a tuner it does nothing.
+    pub fn await_tuner(&mut self) {
+        let setup = self.setup();
+        let tok_s = self.rates.rates().decode_mean_tok_s;
+        if self.tuner.is_none() || tok_s.is_none() {
+            return;
+        }
+        if let Some(tuner) = &mut self.tuner
+            && tuner.waiting
+        {
+            // An older question: its answer is not that of this moment.
+            if let Ok(answer) = tuner.answers.recv_timeout(PATIENCE) {
+                tuner.waiting = false;
+                tuner.latest = Some(answer);
+            }
+        }
+        self.put_question(setup, tok_s);
+        if let Some(tuner) = &mut self.tuner
+            && let Ok(answer) = tuner.answers.recv_timeout(PATIENCE)
+        {
+            tuner.waiting = false;
+            tuner.latest = Some(answer);
+        }
+    }
+
+    /// Has a measured change kept for the future.
+    pub(super) fn keep_feedback(&self, finished: Finished) {
+        let Some(tuner) = &self.tuner else { return };
+        let Outcome {
+            before_tok_s,
+            after_tok_s,
+            counted,
+            ..
+        } = finished.outcome;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_s = now.ok().and_then(|d| i64::try_from(d.as_secs()).ok());
+        let test = match finished.prompt {
+            Some(prompt) => Test {
+                prompt,
+                generated: 0,
+                depth: 0,
+                batch: 1,
+            },
+            None => Test {
+                prompt: 0,
+                generated: counted as u32,
+                depth: finished.depth,
+                batch: 1,
+            },
+        };
+        let run = |setup: &Setup, tok_s: f64| Run {
+            trial: tuner.trial(setup, test),
+            origin: Origin::Feedback,
+            source: super::GENERATOR.into(),
+            unix_s,
+            tok_s,
+            stddev: None,
+            repetitions: (counted / 2).max(1) as u32,
+            warm: Some(true),
+            background: None,
+            shares: None,
+        };
+        tuner.tell(Told::Feedback(Box::new([
+            run(&finished.before, before_tok_s),
+            run(&finished.after, after_tok_s),
+        ])));
+    }
+}
+
+/// Keeps runs in a store, which is opened or made if it is not open yet.
+fn insert(store: &mut Option<Store>, path: &Path, runs: &[Run]) -> Result<(), StoreError> {
+    let open = match store.take() {
+        Some(open) => open,
+        None => Store::open(path)?,
+    };
+    store.insert(open).insert_all(runs)?;
+    Ok(())
+}
+
+/// What the thread holds.
+struct Thread {
+    predictor: Predictor,
+    /// Where runs are kept; `None` where they are not.
+    path: Option<PathBuf>,
+    store: Option<Store>,
+    /// Runs of this machine.
+    runs: Vec<Run>,
+    machine: String,
+    /// Why something is missing.
+    notes: Vec<String>,
+}
+
+impl Thread {
+    fn new(options: &TunerOptions, machine: String) -> Self {
+        let mut notes = Vec::new();
+        let predictor = Predictor::open(options.model.as_deref(), &mut notes);
+        let mut this = Self {
+            predictor,
+            path: options.store.clone(),
+            store: None,
+            runs: Vec::new(),
+            machine,
+            notes,
+        };
+        // A store is made when there is something to keep.
+        if let Some(path) = options.store.as_ref().filter(|p| p.exists()) {
+            match Store::open(path).and_then(|store| Ok((store.runs()?, store))) {
+                Ok((runs, store)) => {
+                    this.store = Some(store);
+                    this.runs = runs;
+                    let own = &this.machine;
+                    this.runs.retain(|r| r.trial.hardware.fingerprint == *own);
+                }
+                Err(e) => {
+                    this.notes.push(format!("no runs are kept or read: {e}"));
+                    this.path = None;
+                }
+            }
+        }
+        this
+    }
+
+    fn run(mut self, told: &Receiver<Told>, answers: &Sender<Answer>) {
+        while let Ok(told) = told.recv() {
+            match told {
+                Told::Moment(question) => {
+                    if answers.send(self.answer(*question)).is_err() {
+                        return;
+                    }
+                }
+                Told::Feedback(runs) => self.keep(*runs),
+            }
+        }
+    }
+
+    fn keep(&mut self, runs: [Run; 2]) {
+        if let Some(path) = &self.path
+            && let Err(e) = insert(&mut self.store, path, &runs)
+        {
+            self.notes = vec![format!("the result was not kept: {e}")];
+        }
+        // What this session found counts in it, kept or not.
+        self.runs.extend(runs);
+    }
+
+    fn answer(&self, q: Question) -> Answer {
+        let mut frame = self.predictor.frame(&q.decode, q.tok_s);
+        frame.current_tok_s = q.tok_s;
+        frame.warnings.extend(self.notes.iter().cloned());
+        let around = describe::around(&q.model, &q.types, q.prompt_tokens);
+        let moment = Moment {
+            decode: &q.decode,
+            prefill: &q.prefill,
+            tok_s: q.tok_s,
+            setup: &q.setup,
+            around: &around,
+            explicit: &q.explicit,
+        };
+        let grounds = Grounds {
+            predict: &|trial| self.predictor.rate(trial),
+            runs: &self.runs,
+            lesson: &predict::lesson,
+        };
+        let suggestions = suggest::suggest(&moment, &grounds);
+        frame.with_changes = self.with_changes(&q, &suggestions);
+        Answer {
+            setup: q.setup,
+            frame,
+            suggestions,
+        }
+    }
+
+    /// The rate predicted with all that is expected to help, the best value of every knob.
+    fn with_changes(
+        &self,
+        q: &Question,
+        suggestions: &[Advice],
+    ) -> Option<crate::tuner::recommendation::Interval> {
+        let tok_s = q.tok_s?;
+        let mut changes: Vec<Setting> = Vec::new();
+        for r in suggestions.iter().map(|a| &a.recommendation) {
+            let helps = r
+                .expected_tok_s
+                .is_some_and(|e| e > tok_s * suggest::WORTHWHILE);
+            let new = r
+                .change
+                .iter()
+                .all(|s| changes.iter().all(|c| c.knob != s.knob));
+            if helps && new && suggest::left_alone(&r.change, &q.explicit).is_none() {
+                changes.extend(r.change.iter().cloned());
+            }
+        }
+        if changes.is_empty() {
+            return None;
+        }
+        self.predictor.rate(&q.decode.with(&changes))
+    }
+}

@@ -1,0 +1,268 @@
+//! Runs to a [`BrickTuner`], with what it shows on runs it has not seen.
+
+use super::brick_tuner::{About, BrickTuner};
+use super::evaluate::{Evaluation, Method, evaluate};
+use super::examples::{self, Examples, KernelGroup};
+use super::forest::{ClassifierError, ForestOptions, KernelForest};
+use super::logistic::BottleneckModel;
+use super::metrics::{self, ClassReport, Scored};
+use super::novelty::Novelty;
+use super::rates::Rates;
+use super::split::By;
+use super::throughput::TrainOptions;
+use crate::tuner::run::Run;
+use std::collections::BTreeSet;
+
+/// Rows of a kind that a classifier is not trained from.
+const LEAST_ROWS: usize = 20;
+/// Prototypes and folds of what is new are found over this many rows at most.
+const MOST_PLAIN: usize = 8192;
+
+/// A part of the ensemble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// What predicts rates.
+    Rates,
+    /// Which kernel is fastest.
+    Kernels,
+    /// What limits a token.
+    Bottleneck,
+}
+
+/// How to train.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BrickOptions {
+    /// The forest.
+    pub forest: ForestOptions,
+    /// What to train: all parts if empty.
+    pub only: Vec<Part>,
+    /// The rates; its seed is that of all parts.
+    pub rates: TrainOptions,
+    /// When, seconds since 1970 UTC: given, so that the same runs give the same file.
+    pub trained_at: i64,
+    /// The model whose other parts stay, and whose version is followed.
+    pub before: Option<BrickTuner>,
+}
+
+impl Default for BrickOptions {
+    fn default() -> Self {
+        Self {
+            forest: ForestOptions::default(),
+            only: Vec::new(),
+            rates: TrainOptions::default(),
+            trained_at: 0,
+            before: None,
+        }
+    }
+}
+
+/// No model could be trained.
+#[derive(Debug, thiserror::Error)]
+pub enum BrickError {
+    /// No runs.
+    #[error("there are no runs to learn from; collect some with cbtop tune collect")]
+    NoRuns,
+}
+
+/// How a classifier did on held-out groups, or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Judged {
+    /// Its figures.
+    Figures(Figures),
+    /// Why there is none.
+    None(String),
+}
+
+/// Figures of a classifier on held-out groups.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// Names of the classes, in the order of the report.
+    pub classes: Vec<String>,
+    /// The figures.
+    pub report: ClassReport,
+    /// Time lost by following it, as a share of the time of the fastest choice; `None` where that has no meaning.
+    pub regret: Option<f64>,
+    /// Rows that were left out for being undecided.
+    pub undecided: usize,
+}
+
+/// A model with what it showed.
+#[derive(Debug, Clone)]
+pub struct Trained {
+    /// The model.
+    pub tuner: BrickTuner,
+    /// All methods for rates on the same held-out runs; `None` where they were not asked for or there are too few runs.
+    pub rates: Option<Evaluation>,
+    /// Its choice of kernels.
+    pub kernels: Judged,
+    /// Its bottlenecks.
+    pub bottleneck: Judged,
+}
+
+impl BrickTuner {
+    /// Learns from runs.
+    ///
+    /// # Errors
+    /// No runs. A part that the runs do not carry is left out, and the report says why.
+    pub fn train(runs: &[Run], options: &BrickOptions) -> Result<Trained, BrickError> {
+        let usable = |r: &&Run| r.tok_s.is_finite() && r.tok_s > 0.0;
+        let runs: Vec<&Run> = runs.iter().filter(usable).collect();
+        if runs.is_empty() {
+            return Err(BrickError::NoRuns);
+        }
+        let wanted = |p: Part| options.only.is_empty() || options.only.contains(&p);
+        let before = options.before.as_ref();
+        let mut tuner = before.cloned().unwrap_or_else(BrickTuner::cold_start);
+        let not_asked = || Judged::None("not asked for".into());
+        let (mut kernels, mut bottleneck) = (not_asked(), not_asked());
+        let mut error = before.and_then(|b| b.about.error);
+        let mut rates = None;
+        if wanted(Part::Rates) {
+            tuner.correction = None;
+            (tuner.rates, rates) = train_rates(&runs, &options.rates);
+            error = rates.as_ref().and_then(held_out_error);
+        }
+        if wanted(Part::Kernels) {
+            (tuner.kernels, kernels) = train_kernels(&runs, options);
+        }
+        if wanted(Part::Bottleneck) {
+            (tuner.bottleneck, bottleneck) = train_bottleneck(&runs);
+        }
+        tuner.novelty = train_novelty(&runs);
+        let machines: BTreeSet<&str> = runs
+            .iter()
+            .map(|r| r.trial.hardware.fingerprint.as_str())
+            .collect();
+        tuner.about = About {
+            version: before.map_or(0, |b| b.about.version).saturating_add(1),
+            trained_at: options.trained_at,
+            samples: runs.len(),
+            machines: machines.len(),
+            error,
+        };
+        tuner.caveats.clear();
+        if tuner.rates == Rates::Untrained {
+            tuner
+                .caveats
+                .push("too few runs to learn rates from: they are from the roofline alone".into());
+        }
+        Ok(Trained {
+            tuner,
+            rates,
+            kernels,
+            bottleneck,
+        })
+    }
+}
+
+/// The method that does best on held-out machines and models, trained on all runs.
+fn train_rates(runs: &[&Run], options: &TrainOptions) -> (Rates, Option<Evaluation>) {
+    let Ok(evaluation) = evaluate(runs, options) else {
+        return (Rates::Untrained, None);
+    };
+    let method = evaluation.chosen;
+    let rates = match method.train(runs, options) {
+        Ok(fitted) => Rates::Learned(method, fitted),
+        Err(_) => Rates::Untrained,
+    };
+    (rates, Some(evaluation))
+}
+
+/// Median error of the chosen method on what is new.
+fn held_out_error(evaluation: &Evaluation) -> Option<f64> {
+    let split = evaluation
+        .splits
+        .iter()
+        .find(|s| s.held_out == By::New.name())?;
+    let of = |m: Method| split.methods.iter().find(|s| s.method == m);
+    of(evaluation.chosen).map(|s| s.score.median_error)
+}
+
+fn train_kernels(runs: &[&Run], options: &BrickOptions) -> (Option<KernelForest>, Judged) {
+    let groups = examples::kernel_groups(runs);
+    let examples = examples::kernel_examples(&groups);
+    let rows = examples.rows();
+    if rows.len() < LEAST_ROWS {
+        return (
+            None,
+            Judged::None(too_few(&rows.len(), "trials with several kernels")),
+        );
+    }
+    let forest = ForestOptions {
+        seed: options.rates.seed,
+        ..options.forest
+    };
+    match KernelForest::train(examples.classes.clone(), &rows, &forest) {
+        Ok(grown) => {
+            let decided: Vec<&KernelGroup> = groups.iter().filter(|g| g.decided()).collect();
+            let regret = regret(&decided, &examples.classes, &grown.held_out);
+            let undecided = groups.len() - decided.len();
+            let figures = figures(&examples, &grown.held_out, Some(regret), undecided);
+            (Some(grown.forest), figures)
+        }
+        Err(e) => (None, why_not(&e)),
+    }
+}
+
+fn train_bottleneck(runs: &[&Run]) -> (Option<BottleneckModel>, Judged) {
+    let examples = examples::bottleneck_examples(runs);
+    let rows = examples.rows();
+    if rows.len() < LEAST_ROWS {
+        return (
+            None,
+            Judged::None(too_few(&rows.len(), "runs timed by brick")),
+        );
+    }
+    match BottleneckModel::train(&rows) {
+        Ok(fitted) => {
+            let figures = figures(&examples, &fitted.held_out, None, 0);
+            (Some(fitted.model), figures)
+        }
+        Err(e) => (None, why_not(&e)),
+    }
+}
+
+fn train_novelty(runs: &[&Run]) -> Option<Novelty> {
+    let step = runs.len().div_ceil(MOST_PLAIN).max(1);
+    let some: Vec<&Run> = runs.iter().step_by(step).copied().collect();
+    Novelty::train(&examples::plain_examples(&some).rows())
+}
+
+fn figures(
+    examples: &Examples,
+    held_out: &[Scored],
+    regret: Option<f64>,
+    undecided: usize,
+) -> Judged {
+    Judged::Figures(Figures {
+        classes: examples.classes.clone(),
+        report: metrics::report(held_out, examples.classes.len()),
+        regret,
+        undecided,
+    })
+}
+
+/// Time lost by running the likeliest kernel, or the next likely one that was measured, instead of the fastest.
+fn regret(groups: &[&KernelGroup], classes: &[String], held_out: &[Scored]) -> f64 {
+    let one = |(group, scored): (&&KernelGroup, &Scored)| {
+        let fastest = group.rates.first()?.1;
+        let measured = |at: usize| {
+            let name = classes.get(at)?;
+            let rate = group.rates.iter().find(|(n, _)| n == name)?.1;
+            Some(fastest / rate - 1.0)
+        };
+        metrics::ranked(&scored.probabilities)
+            .into_iter()
+            .find_map(measured)
+    };
+    let lost: Vec<f64> = groups.iter().zip(held_out).filter_map(one).collect();
+    lost.iter().sum::<f64>() / lost.len().max(1) as f64
+}
+
+fn too_few(n: &usize, what: &str) -> String {
+    format!("{n} {what} are too few, {LEAST_ROWS} are needed; collect more with cbtop tune collect")
+}
+
+fn why_not(e: &ClassifierError) -> Judged {
+    Judged::None(e.to_string())
+}
