@@ -9,7 +9,7 @@ mod plan;
 mod print;
 mod record;
 mod start;
-mod utc;
+pub(super) mod utc;
 
 use super::printable;
 use crate::cli::LoadArgs;

@@ -10,6 +10,7 @@ pub mod describe;
 pub mod facts;
 pub mod features;
 pub mod fingerprint;
+pub mod five_whys;
 pub mod learn;
 pub mod measure;
 pub mod profile;
@@ -20,6 +21,7 @@ pub mod run;
 pub mod store;
 pub mod suggest;
 pub mod sweep;
+pub mod telemetry;
 
 use crate::engine::knobs::{ActsOn, Setting, knob};
 

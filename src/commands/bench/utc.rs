@@ -11,7 +11,7 @@ pub(super) fn now() -> String {
 }
 
 /// Seconds since 1970 as a date and time of the Gregorian calendar.
-pub(super) fn iso(seconds: u64) -> String {
+pub(in crate::commands) fn iso(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     // Eras of 400 years, years starting in March so that the leap day comes last.
     let days = days + 719_468;

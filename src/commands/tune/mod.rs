@@ -1,6 +1,8 @@
 //! What `cbtop tune` does.
 
 pub mod collect;
+mod history;
+mod store;
 
 use crate::cli::tune::TuneCommand;
 use anyhow::{Context, anyhow};
@@ -13,6 +15,9 @@ use std::process::ExitCode;
 pub fn run(command: &TuneCommand, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     match command {
         TuneCommand::Collect(args) => collect::run(args, out),
+        TuneCommand::Import(args) => store::import(args, out),
+        TuneCommand::Export(args) => store::export(args, out),
+        TuneCommand::History(args) => history::run(args, out),
     }
 }
 
