@@ -2,6 +2,7 @@
 
 use super::super::snapshot::{Interval, TunerFrame};
 use crate::tuner::features::Measured;
+use crate::tuner::five_whys::{self, Outcome};
 use crate::tuner::learn::brick_tuner::BrickTuner;
 use crate::tuner::run::Trial;
 use std::path::Path;
@@ -59,7 +60,18 @@ fn read(path: &Path) -> Option<Result<BrickTuner, String>> {
     Some(bytes.and_then(|b| BrickTuner::from_bytes(&b).map_err(|e| e.to_string())))
 }
 
-/// What past experiments with a knob taught.
-pub fn lesson(_knob: &str) -> Option<String> {
-    None
+/// What past experiments with a knob taught: the first one of the archive.
+pub fn lesson(knob: &str) -> Option<String> {
+    let a = five_whys::about(knob).next()?;
+    let held = match a.outcome {
+        Outcome::Success => "held",
+        Outcome::Failure => "did not hold",
+    };
+    let stop = |text: &str| text.trim_end_matches('.').to_owned();
+    Some(format!(
+        "tried before: \"{}\" {held}: {} ({})",
+        stop(&a.hypothesis),
+        stop(&a.root_cause),
+        a.source
+    ))
 }
