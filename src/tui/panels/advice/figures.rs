@@ -119,12 +119,15 @@ fn short(app: &App, t: &TunerFrame, width: usize) -> Vec<Line<'static>> {
             rate(label, tok_s(Some(i.mid)), range, rank)
         };
         let mut parts = Vec::new();
-        parts.extend(base(app).map(|v| rate("now", tok_s(Some(v)), " tok/s".into(), 0)));
+        parts.extend(base(app).map(|v| rate("now", tok_s(Some(v)), String::new(), 0)));
         parts.extend(t.predicted.map(|i| predicted("predicted", i, 2)));
-        parts.extend(t.with_changes.map(|i| predicted("all changes", i, 1)));
+        parts.extend(t.with_changes.map(|i| predicted("tuned", i, 1)));
         let gap = Span::styled(dot(app), theme.dim);
+        let unit = Span::styled(" tok/s", theme.dim);
         let room = if ranges { usize::MAX } else { width };
-        chrome::join(parts, &gap, room)
+        let mut line = chrome::join(parts, &gap, room.saturating_sub(unit.width()));
+        line.spans.push(unit);
+        line
     };
     let with_ranges = line(true);
     let mut lines = vec![if with_ranges.width() <= width {
