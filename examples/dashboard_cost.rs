@@ -60,6 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut config = loaded.config();
     config.threads = args.threads.unwrap_or(config.threads);
     let options = Options {
+        tuner: None,
         config,
         explicit: BTreeSet::new(),
         sampler: SamplerConfig::GREEDY,

@@ -74,6 +74,7 @@ fn run(args: &Args) -> Result<Snapshot, Box<dyn Error>> {
     let bandwidth = read_bandwidth(&counts);
     let (kernels, threads) = (config.kernels, config.threads);
     let options = Options {
+        tuner: None,
         config,
         explicit: BTreeSet::new(),
         sampler: SamplerConfig {

@@ -254,12 +254,11 @@ pub fn nothing(app: &App, width: usize) -> Vec<Line<'static>> {
         let text = "Nothing to change so far: rules look at threads, kernels and memory as tokens are timed.";
         return wrapped(text, "", width, theme.dim);
     };
-    let mut lines = wrapped(
-        "Nothing to change: no setting of this engine is expected to make generation faster here.",
-        "",
-        width,
-        theme.strong,
-    );
+    let says = match t.says.as_str() {
+        "" => "Nothing to change: no setting of this engine is expected to make generation faster here.",
+        says => &sanitise(says, theme.glyphs.ascii),
+    };
+    let mut lines = wrapped(says, "", width, theme.strong);
     let helps = match t.bottleneck.as_ref().map(|b| b.class.as_str()) {
         Some("memory") => {
             "Memory limits a token: fewer bytes (a smaller quantisation, several sequences at once) or more bandwidth would help."
