@@ -153,7 +153,6 @@ impl Session {
         self.catch_up(rival).map_err(|e| e.to_string())?;
         let capture = self.engine.capture();
         self.tracer.engine_changed();
-        self.forget_measurement();
         if let Err(e) = self.tracer.equip(&mut rival.engine, capture) {
             // What was equipped before still is; the tracer looks at it again.
             self.tracer.engine_changed();
@@ -227,6 +226,7 @@ impl Session {
         let mut rival = self.rival(setup)?;
         self.exchange(&mut rival)?;
         drop(rival);
+        self.forget_measurement();
         self.settle_in();
         Ok(())
     }

@@ -228,6 +228,9 @@ impl Session {
         // The other engine's memory before anything else.
         drop(m.rival);
         self.forget_figures();
+        if outcome.kept {
+            self.forget_measurement();
+        }
         self.settle_in();
         if prompt.is_some() {
             // The cache is not that of the run any more.
@@ -240,7 +243,7 @@ impl Session {
             depth: m.depth,
             prompt,
         });
-        self.race_on(&m.id, Some(outcome));
+        self.race_on(Some(outcome));
     }
 
     /// Breaks off the comparison in progress, if there is one, with what was before.
@@ -266,7 +269,7 @@ impl Session {
             Ok(()) => self.complain(format!("the change was not measured: {why}")),
             Err(e) => self.complain(format!("the change was not measured, and stays: {e}")),
         }
-        self.race_on(&m.id, None);
+        self.race_on(None);
     }
 
     /// The engine has failed: the comparison ends with it, and what was before is what a restart builds.

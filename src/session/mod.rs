@@ -88,7 +88,7 @@ fn drive(
     let mut next_token = Instant::now();
     loop {
         let order = if session.is_idle() && !session.is_tracing() {
-            if session.is_measuring() {
+            if session.is_measuring() || session.awaits_tuner() {
                 // What is measured beside it is shown as it goes.
                 commands.recv_timeout(PUBLISH_EVERY)
             } else {

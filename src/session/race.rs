@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// A change has been measured, or could not be.
-    pub(super) fn race_on(&mut self, _id: &str, outcome: Option<Outcome>) {
+    pub(super) fn race_on(&mut self, outcome: Option<Outcome>) {
         let Some(race) = &mut self.advice.race else {
             return;
         };

@@ -127,12 +127,12 @@ impl Tuner {
         }
     }
 
-    /// Whether there is reason to ask: a setup that was not asked about, or figures some time later.
-    fn is_due(&self, setup: &Setup) -> bool {
+    /// Whether there is reason to ask: a setup that was not asked about, or, while tokens flow, figures some time later.
+    fn is_due(&self, setup: &Setup, idle: bool) -> bool {
         let Some((at, about)) = &self.asked else {
             return true;
         };
-        !self.waiting && (about != setup || at.elapsed() >= ASK_EVERY)
+        !self.waiting && (about != setup || !idle && at.elapsed() >= ASK_EVERY)
     }
 
     fn ask(&mut self, question: Question) {
@@ -182,13 +182,13 @@ fn hardware(options: &Options) -> Hardware {
 impl Session {
     /// Tells the tuner of the moment, if it is time to, and takes what it has said since.
     pub(super) fn ask_tuner(&mut self, s: &Snapshot) {
-        let racing = self.advice.measuring.is_some();
+        let (racing, idle) = (self.advice.measuring.is_some(), self.is_idle());
         let tok_s = s.rates.decode_mean_tok_s;
         let setup = self.setup();
         let Some(tuner) = &mut self.tuner else { return };
         tuner.collect();
         // While two setups take turns there is no moment to speak of.
-        if !racing && tok_s.is_some() && tuner.is_due(&setup) {
+        if !racing && tok_s.is_some() && tuner.is_due(&setup, idle) {
             self.put_question(setup, tok_s);
         }
     }
@@ -225,6 +225,11 @@ impl Session {
             types: Arc::clone(&tuner.types),
             prompt_tokens: self.prompt_ids.len(),
         });
+    }
+
+    /// Whether an answer is on its way, to be shown when it is there.
+    pub(super) fn awaits_tuner(&self) -> bool {
+        self.tuner.as_ref().is_some_and(|t| t.waiting)
     }
 
     /// What the tuner says, with what the session does at the moment.
