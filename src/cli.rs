@@ -61,6 +61,9 @@ pub struct TunerArgs {
     /// Keep no results in the store of runs, and read none from it.
     #[arg(long)]
     pub no_store: bool,
+    /// Append to this file what is measured of changes: figures, no text, name or path. Without it nothing is written.
+    #[arg(long, value_name = "FILE")]
+    pub telemetry: Option<PathBuf>,
 }
 
 /// Commands beside the dashboard.
@@ -490,7 +493,7 @@ pub struct TraceArgs {
     /// Measure what each tier of a context store keeps of a text: bytes, compression against the kv cache, accuracy.
     #[arg(long, conflicts_with_all = ["statements", "file", "prompts", "open"])]
     pub tiers: bool,
-    /// Text for --tiers [default: cbtop's README].
+    /// Text for --tiers [default: a sample that is part of cbtop].
     #[arg(long, value_name = "FILE", requires = "tiers")]
     pub text: Option<PathBuf>,
     /// Tokens of a window for --tiers [default: 200, less in a shorter context].

@@ -118,3 +118,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_page_has_a_row_for_every_knob() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/src/tuner.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let rows = KNOBS.iter().map(|k| {
+        let flags: Vec<_> = k.flag.split(", ").map(|f| format!("`{f}`")).collect();
+        let numbers = match k.numbers {
+            Numbers::Same => "the same",
+            Numbers::Rounding => "rounding",
+            Numbers::Precision => "precision",
+        };
+        let (name, what, risk) = (k.name, k.what, k.risk);
+        format!("| {name} | {} | {what} | {risk} | {numbers} |\n", flags.join(" "))
+    });
+    let table: String = rows.collect();
+    assert!(page.contains(&table), "the table of knobs is:\n{table}");
+}

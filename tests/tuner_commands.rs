@@ -1,5 +1,8 @@
-//! `cbtop oracle`, `cbtop brick-tune` and `cbtop tune run` as a user starts them.
+//! `cbtop oracle`, `cbtop brick-tune`, `cbtop calibrate` and `cbtop tune run` as a user starts them.
 
+use cbtop::tuner::learn::brick_tuner::BrickTuner;
+use cbtop::tuner::run::Origin;
+use cbtop::tuner::store::Store;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -134,4 +137,33 @@ fn recipes_are_planned_and_their_mistakes_named() {
     assert_eq!(done.status.code(), Some(2));
     assert!(text(&done.stderr).contains("no such run store"));
     assert!(!folder.path().join("none.sqlite").exists());
+}
+
+/// Its time is not asserted on: the report says it, and `cbtop calibrate` on a real model is on the falsification page.
+#[test]
+fn f282_calibration_says_how_long_it_took_and_what_it_brought() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (model, store) = (at("tuner.safetensors"), at("runs.sqlite"));
+    let done = cbtop(&[
+        "calibrate",
+        "--time",
+        "3",
+        "--json",
+        "--out",
+        utf8(&model),
+        "--store",
+        utf8(&store),
+    ]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    println!("F282: {} s for 3 s of runs", json["seconds"]);
+    assert!(json["hardware"]["mem_gbps"].as_f64() > Some(0.0));
+    let runs = Store::open(&store).expect("a store").runs().expect("runs");
+    assert_eq!(json["runs"], runs.len());
+    assert!(runs.iter().all(|r| r.origin == Origin::Calibrate));
+    assert_eq!(json["fitted"], model.exists());
+    if model.exists() {
+        BrickTuner::load(&model).expect("a model");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Where the runs do not reach a criterion's threshold the test prints the figure and asserts what they do reach.
 
+use cbtop::tuner::calibrate::gain;
 use cbtop::tuner::features::{DIM, PREDICTORS, TunerFeatures};
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
 use cbtop::tuner::learn::evaluate::Method;
@@ -314,6 +315,23 @@ fn f285_learning_one_model_does_not_forget_another() {
         worst * 100.0
     );
     assert!(worst < 0.05, "{worst}");
+}
+
+#[test]
+fn f283_what_calibration_brings_on_runs_held_out() {
+    let (machine, runs, model) = &*STREAM;
+    let runs: Vec<Run> = runs.iter().map(|r| (*r).clone()).collect();
+    let gain = gain(model, &runs).expect("runs of this machine");
+    println!(
+        "F283: {machine}, {} runs learned from, {} held out: median error {:.3} -> {:.3}, mean {:.3} -> {:.3} (5%)",
+        gain.learned,
+        gain.held_out,
+        gain.median_before,
+        gain.median_after,
+        gain.mean_before,
+        gain.mean_after
+    );
+    assert!(gain.median_after < gain.median_before * 0.95, "{gain:?}");
 }
 
 #[test]

@@ -62,9 +62,9 @@ fn f002_r2_of_held_out_trials() {
     assert!(s.r2_log > Some(0.93));
 }
 
-/// The time is that of so many comparisons: the criterion is met with room on any machine.
+/// The time is that of so many comparisons: the criterion is met with room on any machine. `cargo bench --bench tuner` times it.
 #[test]
-fn f010_a_prediction_is_a_few_thousand_comparisons() {
+fn f010_f289_a_prediction_is_a_few_thousand_comparisons() {
     let parts = model().parts();
     let trees = parts.rate.roots.len() + parts.error.roots.len();
     println!("F010: {trees} trees of at most 6 splits a path");

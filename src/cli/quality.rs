@@ -54,7 +54,7 @@ pub struct QuantErrorArgs {
     /// activations and kernels cost].
     #[arg(long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Text to run, - for standard input [default: cbtop's README].
+    /// Text to run, - for standard input [default: a sample that is part of cbtop].
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     pub file: Option<PathBuf>,
     /// Text to run, itself.

@@ -35,7 +35,7 @@ pub fn run(args: &BrickTuneArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
         };
         profiles.push(profile);
     }
-    let tuner = BrickTuner::pretrained();
+    let tuner = BrickTuner::of_this_machine();
     let report = validate(&profiles, &|trial| tuner.predict(trial, None).into());
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &report)?;

@@ -26,6 +26,9 @@ use crate::cli::{Cli, Command};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
+/// A text that is at hand everywhere.
+const SAMPLE_TEXT: &str = include_str!("../../assets/sample.md");
+
 /// `text` in one line, whatever a file put into it.
 fn printable(text: &impl std::fmt::Display) -> String {
     text.to_string().replace(char::is_control, "?")

@@ -89,7 +89,7 @@ pub fn run(args: &OracleArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
         memory: &memory,
         available: memory_bytes,
     };
-    let tuner = BrickTuner::pretrained();
+    let tuner = BrickTuner::of_this_machine();
     let answer = ask(&question, &|trial| tuner.predict(trial, None).into());
     let oracle = Oracle {
         model: base.model.clone(),

@@ -7,13 +7,10 @@ use cbtop::headless::recommend::{RecommendReport, outcome};
 use cbtop::session::Session;
 use cbtop::session::snapshot::{Command, Recommendation, RecommendationStatus, RunState};
 use cbtop::session::tuner::TunerOptions;
+use cbtop::tuner::learn::brick_tuner::BrickTuner;
 use cbtop::tuner::profile::{self, Profile};
 use cbtop::tuner::store::Store;
 use std::io::Write;
-use std::path::PathBuf;
-
-/// File of models that were fitted to this machine, in the folder of cbtop's data.
-const MODEL_FILE: &str = "tuner.safetensors";
 
 /// What the tuner of a session works with.
 pub fn tuner(args: &TunerArgs) -> TunerOptions {
@@ -23,16 +20,9 @@ pub fn tuner(args: &TunerArgs) -> TunerOptions {
         } else {
             Store::default_path()
         },
-        model: data_folder().map(|folder| folder.join(MODEL_FILE)),
+        model: BrickTuner::default_path(),
+        telemetry: args.telemetry.clone(),
     }
-}
-
-/// `cbtop` in `$XDG_DATA_HOME` or `~/.local/share`.
-fn data_folder() -> Option<PathBuf> {
-    let var = |name| std::env::var_os(name).map(PathBuf::from);
-    let data = var("XDG_DATA_HOME").filter(|p| p.is_absolute());
-    let data = data.or_else(|| var("HOME").map(|home| home.join(".local/share")))?;
-    Some(data.join("cbtop"))
 }
 
 /// Refuses flags that do not go together, before a model is loaded for nothing.

@@ -6,7 +6,7 @@ mod predict;
 use super::load::Loaded;
 use super::measure::Finished;
 use super::run::{Options, Session};
-use super::snapshot::{PeakKind, Snapshot, TunerFrame};
+use super::snapshot::{Interval, PeakKind, Snapshot, TunerFrame};
 use crate::engine::knobs::{Setting, Setup};
 use crate::gguf::GgmlType;
 use crate::model::Model;
@@ -17,6 +17,7 @@ use crate::tuner::rules::Advice;
 use crate::tuner::run::{Hardware, ModelShape, Origin, Run, Test, Trial};
 use crate::tuner::store::{Store, StoreError};
 use crate::tuner::suggest::{self, Grounds, Moment};
+use crate::tuner::telemetry;
 use predict::Predictor;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct TunerOptions {
     pub store: Option<PathBuf>,
     /// Models fitted to this machine; those of the program where there is no such file.
     pub model: Option<PathBuf>,
+    /// Where what is measured is written without what could name anybody; `None`: nowhere.
+    pub telemetry: Option<PathBuf>,
 }
 
 /// What the thread is told.
@@ -341,10 +344,10 @@ struct Thread {
     predictor: Predictor,
     /// Where runs are kept; `None` where they are not.
     path: Option<PathBuf>,
+    telemetry: Option<PathBuf>,
     store: Option<Store>,
     /// Runs of this machine.
     runs: Vec<Run>,
-    machine: String,
     /// Why something is missing.
     notes: Vec<String>,
 }
@@ -352,31 +355,28 @@ struct Thread {
 impl Thread {
     fn new(options: &TunerOptions, machine: String) -> Self {
         let mut notes = Vec::new();
-        let predictor = Predictor::open(options.model.as_deref(), &mut notes);
-        let mut this = Self {
-            predictor,
-            path: options.store.clone(),
-            store: None,
-            runs: Vec::new(),
-            machine,
-            notes,
-        };
         // A store is made when there is something to keep.
-        if let Some(path) = options.store.as_ref().filter(|p| p.exists()) {
-            match Store::open(path).and_then(|store| Ok((store.runs()?, store))) {
-                Ok((runs, store)) => {
-                    this.store = Some(store);
-                    this.runs = runs;
-                    let own = &this.machine;
-                    this.runs.retain(|r| r.trial.hardware.fingerprint == *own);
-                }
-                Err(e) => {
-                    this.notes.push(format!("no runs are kept or read: {e}"));
-                    this.path = None;
-                }
+        let there = options.store.as_ref().filter(|p| p.exists());
+        let (mut path, mut store, mut runs) = (options.store.clone(), None, Vec::new());
+        match there.map(|p| Store::open(p).and_then(|store| Ok((store.runs()?, store)))) {
+            None => {}
+            Some(Ok((found, open))) => {
+                (store, runs) = (Some(open), found);
+                runs.retain(|r| r.trial.hardware.fingerprint == machine);
+            }
+            Some(Err(e)) => {
+                notes.push(format!("no runs are kept or read: {e}"));
+                path = None;
             }
         }
-        this
+        Self {
+            predictor: Predictor::open(options.model.as_deref(), &machine, &runs),
+            path,
+            telemetry: options.telemetry.clone(),
+            store,
+            runs,
+            notes,
+        }
     }
 
     fn run(mut self, told: &Receiver<Told>, answers: &Sender<Answer>) {
@@ -393,12 +393,21 @@ impl Thread {
     }
 
     fn keep(&mut self, runs: [Run; 2]) {
+        // Of what went wrong only the newest is told.
+        self.notes.clear();
         if let Some(path) = &self.path
             && let Err(e) = insert(&mut self.store, path, &runs)
         {
-            self.notes = vec![format!("the result was not kept: {e}")];
+            self.notes.push(format!("the result was not kept: {e}"));
+        }
+        if let Some(path) = &self.telemetry
+            && let Err(e) = runs.iter().try_for_each(|run| telemetry::append(path, run))
+        {
+            self.notes.push(format!("{} cannot be written: {e}", path.display()));
+            self.telemetry = None;
         }
         // What this session found counts in it, kept or not.
+        runs.iter().for_each(|run| self.predictor.observe(run));
         self.runs.extend(runs);
     }
 
@@ -429,12 +438,13 @@ impl Thread {
         }
     }
 
-    /// The rate predicted with all that is expected to help, the best value of every knob.
+    /// The rate to expect with all that is expected to help, the best value of every knob: the measured one times the
+    /// predicted ratio.
     fn with_changes(
         &self,
         q: &Question,
         suggestions: &[Advice],
-    ) -> Option<crate::tuner::recommendation::Interval> {
+    ) -> Option<Interval> {
         let tok_s = q.tok_s?;
         let mut changes: Vec<Setting> = Vec::new();
         for r in suggestions.iter().map(|a| &a.recommendation) {
@@ -452,6 +462,13 @@ impl Thread {
         if changes.is_empty() {
             return None;
         }
-        self.predictor.rate(&q.decode.with(&changes))
+        // What the model is wrong by about this configuration, it is wrong by about the other one too.
+        let bias = tok_s / self.predictor.rate(&q.decode).filter(|i| i.mid > 0.0)?.mid;
+        let i = self.predictor.rate(&q.decode.with(&changes))?;
+        Some(Interval {
+            low: i.low * bias,
+            mid: i.mid * bias,
+            high: i.high * bias,
+        })
     }
 }

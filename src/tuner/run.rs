@@ -75,6 +75,18 @@ pub struct ModelShape {
     pub vocab: Option<u32>,
 }
 
+impl ModelShape {
+    /// Whether two models run alike: all but their names is the same. A sweep calls a model as its file, a session by the
+    /// name within.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let nameless = |m: &Self| Self {
+            name: String::new(),
+            ..m.clone()
+        };
+        nameless(self) == nameless(other)
+    }
+}
+
 /// What is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Test {

@@ -91,24 +91,29 @@ struct Known {
 
 impl Known {
     fn of(trial: &Trial, now: &str, setting: &Setting, runs: &[Run]) -> Self {
-        let mut known = Self::default();
         let is = |run: &Run, value: &str| run.trial.setting(&setting.knob) == Some(value);
-        let with: Vec<&Run> = runs.iter().filter(|r| is(r, &setting.value)).collect();
-        let without: Vec<&Run> = runs.iter().filter(|r| is(r, now)).collect();
-        known.runs = with.len();
-        for after in with {
-            let same = |before: &&&Run| {
+        let mut known = Self {
+            runs: runs.iter().filter(|r| is(r, &setting.value)).count(),
+            ..Self::default()
+        };
+        // Pairs are looked for among the few runs of this model alone.
+        let alike = |r: &&Run| {
+            r.trial.test.is_decode() == trial.test.is_decode() && r.trial.model.is_alike(&trial.model)
+        };
+        let of_model: Vec<&Run> = runs.iter().filter(alike).collect();
+        let of_value = |value| of_model.iter().filter(move |r| is(r, value));
+        for after in of_value(&setting.value) {
+            let same = |before: &&&&Run| {
                 let alike = before.origin == after.origin
                     && before.trial.with(std::slice::from_ref(setting)) == after.trial;
                 // Feedback is of one moment: the two sides belong together.
                 alike && (after.origin != Origin::Feedback || before.unix_s == after.unix_s)
             };
-            let is_kind = after.trial.test.is_decode() == trial.test.is_decode();
-            let Some(before) = without.iter().find(same).filter(|_| is_kind) else {
+            let Some(before) = of_value(now).find(same) else {
                 continue;
             };
             let ratio = after.tok_s / before.tok_s;
-            if !(ratio.is_finite() && ratio > 0.0) || after.trial.model != trial.model {
+            if !(ratio.is_finite() && ratio > 0.0) {
                 continue;
             }
             known.ratios.push(ratio);

@@ -326,6 +326,7 @@ fn tuned(folder: &tempfile::TempDir) -> Session {
         o.tuner = Some(TunerOptions {
             store: Some(folder.path().join("runs.sqlite")),
             model: None,
+            telemetry: Some(folder.path().join("telemetry.jsonl")),
         });
     });
     until(&mut s, "a rate", |s| s.generated() > 32);
@@ -409,6 +410,9 @@ fn all_suggestions_are_tried_what_is_kept_is_in_force_and_kept_in_the_store() {
     let runs = store.runs().expect("runs");
     assert!(runs.len() <= 2 * measured && runs.is_empty() == (measured == 0));
     assert!(runs.iter().all(|r| r.origin == Origin::Feedback));
+    // What is in a line is looked at by f293 (tests/tuner_data.rs).
+    let told = std::fs::read_to_string(folder.path().join("telemetry.jsonl")).unwrap_or_default();
+    assert_eq!(told.lines().count(), 2 * measured);
 }
 
 #[test]

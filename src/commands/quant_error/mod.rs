@@ -3,7 +3,7 @@
 mod print;
 
 use super::perplexity::MAX_TEXT;
-use super::setup;
+use super::{SAMPLE_TEXT, setup};
 use super::trace::input::{Progress, text};
 use crate::cli::{EngineArgs, QuantErrorArgs, TraceFormat};
 use cbtop::session::Loaded;
@@ -17,8 +17,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// A text that is at hand everywhere: cbtop's own README.
-const TEXT: &str = include_str!("../../../README.md");
 /// Tokens where none are asked for.
 const TOKENS: usize = 64;
 const FAILED: u8 = 1;
@@ -42,7 +40,7 @@ pub fn run(args: &QuantErrorArgs, out: &mut impl Write) -> anyhow::Result<ExitCo
     let text = match (&args.text, &args.file) {
         (Some(text), _) => text.clone(),
         (None, Some(path)) => text(path, MAX_TEXT)?,
-        (None, None) => TEXT.into(),
+        (None, None) => SAMPLE_TEXT.into(),
     };
     let mut ids = text_ids(&loaded.tokenizer, &text)?;
     ids.truncate(args.tokens.unwrap_or(TOKENS.min(config.n_ctx)));

@@ -1,6 +1,6 @@
 //! `cbtop trace --tiers`: what a context store keeps of a text, in bytes and in accuracy, measured on the model at hand.
 
-use super::super::{printable, setup};
+use super::super::{SAMPLE_TEXT, printable, setup};
 use super::forward;
 use super::input::Progress;
 use crate::cli::TraceArgs;
@@ -13,8 +13,6 @@ use cbtop::trace::tiers::{RESUMED, Resume, TierTable, measure};
 use std::io::Write;
 use std::path::Path;
 
-/// A text that is at hand everywhere: cbtop's own README.
-const TEXT: &str = include_str!("../../../README.md");
 /// Tokens of a window, as the specification has it.
 const WINDOW: usize = 200;
 
@@ -28,7 +26,7 @@ pub fn run(args: &TraceArgs, format: Format, out: &mut impl Write) -> anyhow::Re
     let loaded = setup::load(args.model.as_deref(), &args.engine)?;
     let text = match &args.text {
         Some(path) => read(path)?,
-        None => TEXT.into(),
+        None => SAMPLE_TEXT.into(),
     };
     let ids = answer::encode(&loaded.tokenizer, &text)?;
     let most = loaded.model.hparams.n_ctx_train.saturating_sub(RESUMED + 2);

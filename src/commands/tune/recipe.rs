@@ -1,6 +1,6 @@
 //! `cbtop tune run`: the stages of a recipe, one after the other.
 
-use super::{collect, open_store};
+use super::{collect, runs};
 use crate::cli::tune::{CollectArgs, RecipeArgs};
 use anyhow::{Context, bail};
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
@@ -109,7 +109,8 @@ impl Runner<'_> {
                 path.display()
             );
         }
-        let runs = open_store(input.as_deref())?.runs()?;
+        let (runs, read) = runs::read(&[], input.as_deref(), false)?;
+        writeln!(out, "{read} runs read, {} learned from.", runs.len())?;
         let trained = BrickTuner::train(&runs, &options(t))?;
         writeln!(out, "{}", judged(&trained))?;
         if let Some(path) = self.path(s.output.as_ref()) {

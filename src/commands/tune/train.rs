@@ -1,29 +1,30 @@
 //! `cbtop tune train`: runs in, a model and its report out.
 
-use super::open_store;
+use super::runs;
 use crate::cli::tune::TrainArgs;
 use anyhow::{Context, anyhow};
+use cbtop::tuner::features::{self, TunerFeatures};
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
+use cbtop::tuner::learn::drift;
 use cbtop::tuner::learn::evaluate::Evaluation;
+use cbtop::tuner::learn::split::by_time;
 use cbtop::tuner::learn::throughput::TrainOptions;
 use cbtop::tuner::learn::train::{BrickOptions, Judged, Trained};
 use cbtop::tuner::run::Run;
-use cbtop::tuner::store::{dataset, json, quality};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Share of the runs that features of the older ones are held against.
+const NEWEST: f64 = 0.2;
+/// Columns that shifted which are told.
+const MOST_SHIFTS: usize = 5;
 
 /// Runs the command.
 pub fn run(args: &TrainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let target = target(args)?;
-    let mut runs = read(args)?;
-    let read = runs.len();
-    if !args.all {
-        let verdicts = quality::judge(&runs);
-        let mut verdicts = verdicts.iter();
-        runs.retain(|_| verdicts.next().is_some_and(quality::Verdict::accepted));
-    }
+    let (runs, read) = runs::read(&args.data, args.store.as_deref(), args.all)?;
     writeln!(out, "{read} runs read, {} learned from.", runs.len())?;
     let before = if target.exists() {
         Some(BrickTuner::load(&target).context("reading the model that would be replaced")?)
@@ -42,6 +43,7 @@ pub fn run(args: &TrainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     };
     let trained = BrickTuner::train(&runs, &options)?;
     report(&trained, out)?;
+    shifts(&runs, out)?;
     trained.tuner.save(&target)?;
     let bytes = std::fs::metadata(&target).map_or(0, |m| m.len());
     writeln!(
@@ -51,28 +53,6 @@ pub fn run(args: &TrainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         target.display()
     )?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The runs of all that was named.
-fn read(args: &TrainArgs) -> anyhow::Result<Vec<Run>> {
-    let mut runs = Vec::new();
-    for path in &args.data {
-        runs.extend(if is_json(path) {
-            json::read(path)?
-        } else {
-            dataset::read(path)?
-        });
-    }
-    if args.store.is_some() || args.data.is_empty() {
-        let store = open_store(args.store.as_deref())?;
-        runs.extend(store.runs().context("reading the run store")?);
-    }
-    Ok(dataset::each_once(runs))
-}
-
-fn is_json(path: &Path) -> bool {
-    let ext = path.extension().and_then(|e| e.to_str());
-    ext.is_some_and(|e| ["json", "jsonl", "ndjson"].contains(&e))
 }
 
 fn target(args: &TrainArgs) -> anyhow::Result<PathBuf> {
@@ -125,6 +105,32 @@ fn rates(evaluation: &Evaluation, out: &mut impl Write) -> anyhow::Result<()> {
         }
     }
     writeln!(out, "  used: {}.", evaluation.chosen.name())?;
+    Ok(())
+}
+
+/// Columns of features that the newest runs have otherwise than the older ones: what was learned may not be about them.
+fn shifts(runs: &[Run], out: &mut impl Write) -> std::io::Result<()> {
+    let all: Vec<&Run> = runs.iter().collect();
+    let fold = by_time(&all, NEWEST);
+    let rows = |at: &[usize]| -> Vec<TunerFeatures> {
+        let of = at.iter().map(|&i| TunerFeatures::of(&runs[i].trial, None));
+        of.collect()
+    };
+    let (then, now) = (rows(&fold.train), rows(&fold.test));
+    let slices = |rows: &'_ [TunerFeatures]| rows.iter().map(|r| r.predictors()).collect::<Vec<_>>();
+    let shifted: Vec<String> = drift::shifted(&slices(&then), &slices(&now))
+        .into_iter()
+        .take(MOST_SHIFTS)
+        .filter_map(|(column, index)| Some(format!("{} ({index:.1})", features::names().get(column)?)))
+        .collect();
+    if !shifted.is_empty() {
+        writeln!(
+            out,
+            "The newest fifth of the runs is unlike the older ones in (population stability index, above {} told): {}.",
+            drift::SHIFTED,
+            shifted.join(", ")
+        )?;
+    }
     Ok(())
 }
 

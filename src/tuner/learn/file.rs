@@ -63,15 +63,22 @@ impl BrickTuner {
         Some(Store::default_path()?.with_file_name("tuner.safetensors"))
     }
 
-    /// The model of this machine if there is one, the embedded one otherwise, with a warning where the former is damaged.
+    /// The model of this machine if there is one, the embedded one otherwise.
     pub fn of_this_machine() -> Self {
-        let path = Self::default_path().filter(|p| p.exists());
-        let Some(path) = path else {
+        Self::fitted(Self::default_path().as_deref())
+    }
+
+    /// The model of a file if there is one, the embedded one otherwise, with a caveat where the file is damaged.
+    pub fn fitted(path: Option<&Path>) -> Self {
+        let Some(path) = path.filter(|p| p.is_file()) else {
             return Self::pretrained().clone();
         };
-        Self::load(&path).unwrap_or_else(|e| {
+        Self::load(path).unwrap_or_else(|e| {
             let mut model = Self::pretrained().clone();
-            model.caveats.push(format!("{}: {e}", path.display()));
+            model.caveats.push(format!(
+                "{} is not used: {e}; cbtop calibrate writes it anew",
+                path.display()
+            ));
             model
         })
     }
