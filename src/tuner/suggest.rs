@@ -103,7 +103,7 @@ impl Known {
         let of_model: Vec<&Run> = runs.iter().filter(alike).collect();
         let of_value = |value| of_model.iter().filter(move |r| is(r, value));
         for after in of_value(&setting.value) {
-            let same = |before: &&&&Run| {
+            let same = |before: &&&Run| {
                 let alike = before.origin == after.origin
                     && before.trial.with(std::slice::from_ref(setting)) == after.trial;
                 // Feedback is of one moment: the two sides belong together.

@@ -117,8 +117,9 @@ fn shifts(runs: &[Run], out: &mut impl Write) -> std::io::Result<()> {
         of.collect()
     };
     let (then, now) = (rows(&fold.train), rows(&fold.test));
-    let slices = |rows: &'_ [TunerFeatures]| rows.iter().map(|r| r.predictors()).collect::<Vec<_>>();
-    let shifted: Vec<String> = drift::shifted(&slices(&then), &slices(&now))
+    let then: Vec<&[f32]> = then.iter().map(TunerFeatures::predictors).collect();
+    let now: Vec<&[f32]> = now.iter().map(TunerFeatures::predictors).collect();
+    let shifted: Vec<String> = drift::shifted(&then, &now)
         .into_iter()
         .take(MOST_SHIFTS)
         .filter_map(|(column, index)| Some(format!("{} ({index:.1})", features::names().get(column)?)))
