@@ -5,6 +5,7 @@ use crate::cli::{AdviceArgs, DashboardArgs, Format, FrameArgs, TraceFlag};
 use anyhow::{Context, anyhow, bail};
 use cbtop::engine::config::cpus;
 use cbtop::engine::cpu::KernelSet;
+use cbtop::engine::kernels_for::KernelsFor;
 use cbtop::headless::{self, Report};
 use cbtop::profiler::Clock;
 use cbtop::profiler::probe::{self, Bandwidth};
@@ -133,6 +134,7 @@ fn options(args: &DashboardArgs, loaded: &Loaded) -> anyhow::Result<Options> {
     if args.deterministic {
         clock = Clock::modelled();
         (config.kernels, config.threads) = (KernelSet::Scalar, 1);
+        config.kernels_for = KernelsFor::default();
         bandwidth = vec![Bandwidth {
             threads: 1,
             gbps: MODELLED_GBPS,

@@ -91,7 +91,7 @@ pub fn print(
 fn tell<'a>(recommendations: impl Iterator<Item = &'a Recommendation>, told: &mut usize) {
     let done: Vec<String> = recommendations
         .filter(|r| r.status != RecommendationStatus::Open)
-        .filter_map(|r| Some(format!("{}: {}", r.title, outcome(&r.status)?)))
+        .filter_map(|r| Some(format!("{}: {}", r.title, outcome(r)?)))
         .collect();
     if done.len() > *told {
         for line in done.iter().skip(*told) {

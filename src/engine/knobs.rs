@@ -36,7 +36,7 @@ pub struct Around<'a> {
     pub hparams: &'a Hparams,
     /// Types of the matrices of a layer, without repetition.
     pub types: &'a [GgmlType],
-    /// Bytes of the file.
+    /// Bytes of the file; zero where the weights are part of the program and stay where they are.
     pub file_bytes: u64,
     /// Memory that could be used now, bytes; zero where not known.
     pub memory_available: u64,
@@ -58,8 +58,6 @@ pub enum ActsOn {
 /// What it takes to turn a knob in a running session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cost {
-    /// Nothing: the next step is run with it.
-    Free,
     /// The engine is built again, and the text so far read again.
     Rebuild,
     /// The weights are loaded again as well.
@@ -99,6 +97,8 @@ pub struct Knob {
     pub set: fn(&mut Setup, &str) -> Result<(), String>,
     /// Values worth trying here, in a stable order; the present one may be among them.
     pub values: fn(&Around) -> Vec<String>,
+    /// Whether turning it to one of its values changes anything in a setup, where that is known without a try.
+    pub has_effect: fn(&Around, &Setup, &str) -> bool,
     /// Names of the columns that stand for it in a feature vector.
     pub columns: &'static [&'static str],
     /// Fills them, each from 0 to 1; a value that is not known leaves all of them zero.
@@ -199,6 +199,11 @@ fn names(values: impl IntoIterator<Item = &'static str>) -> Vec<String> {
     values.into_iter().map(str::to_owned).collect()
 }
 
+/// For knobs of which nothing better is known.
+fn always(_: &Around, _: &Setup, _: &str) -> bool {
+    true
+}
+
 /// Kernel sets as they stand in a feature vector; the last one is every other.
 const KERNEL_COLUMNS: &[&str] = &["scalar", "avx2", "avx512", "neon", "dotprod"];
 
@@ -228,6 +233,7 @@ pub const KNOBS: &[Knob] = &[
             n.dedup();
             n.iter().map(ToString::to_string).collect()
         },
+        has_effect: always,
         columns: &["threads_log"],
         encode: |v, c| c[0] = log_share(v.parse().unwrap_or(0.0), 512.0),
         llama_cpp: |v| Some(format!("--threads {v}")),
@@ -246,6 +252,7 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |_| names(["off", "on"]),
+        has_effect: always,
         columns: &["pin"],
         encode: |v, c| c[0] = f32::from(v == "on"),
         llama_cpp: |v| (v == "on").then(|| "--cpu-strict 1".into()),
@@ -264,6 +271,7 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |_| names(KernelSet::available().iter().map(|k| k.name())),
+        has_effect: always,
         columns: &[
             "kernel_scalar",
             "kernel_avx2",
@@ -303,6 +311,15 @@ pub const KNOBS: &[Knob] = &[
             let all = types.flat_map(|ty| sets.iter().map(move |set| one(ty, *set)));
             std::iter::once("none".to_owned()).chain(all).collect()
         },
+        has_effect: |_, s, v| {
+            let Ok(choice) = v.parse::<KernelsFor>() else {
+                return true;
+            };
+            choice.is_empty()
+                || choice
+                    .iter()
+                    .any(|(ty, set)| s.config.kernels_of(ty) != set)
+        },
         columns: &["kernels_mixed"],
         encode: |v, c| c[0] = f32::from(!v.is_empty() && v != "none"),
         llama_cpp: |_| None,
@@ -321,6 +338,7 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |_| names([Schedule::Dynamic.name(), Schedule::Static.name()]),
+        has_effect: always,
         columns: &["schedule_static"],
         encode: |v, c| c[0] = f32::from(v == "static"),
         llama_cpp: |_| None,
@@ -339,6 +357,7 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |_| names(Waiting::ALL.iter().map(|w| w.name())),
+        has_effect: always,
         columns: &["waiting_sleep"],
         encode: |v, c| c[0] = f32::from(v == "sleep"),
         llama_cpp: |v| match v {
@@ -361,6 +380,7 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |_| names(["0", "1024", "4096", "8192", "4096:none"]),
+        has_effect: always,
         columns: &["prefetch_log", "prefetch_past_caches"],
         encode: |v, c| {
             let prefetch = Prefetch::from_str(v);
@@ -385,6 +405,7 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |_| names(AttentionPasses::ALL.iter().map(|a| a.name())),
+        has_effect: always,
         columns: &["attention_single"],
         encode: |v, c| c[0] = f32::from(v == "single"),
         llama_cpp: |_| None,
@@ -410,6 +431,7 @@ pub const KNOBS: &[Knob] = &[
             };
             names(KvType::ALL.iter().filter(|t| fits(t)).map(|t| t.name()))
         },
+        has_effect: always,
         columns: &["kv_bytes"],
         encode: |v, c| {
             let bytes = KvType::from_str(v).map_or(0, |t| t.bytes(32));
@@ -435,6 +457,10 @@ pub const KNOBS: &[Knob] = &[
             let sizes = [32, 64, 128, 256, 512, 1024].into_iter().filter(useful);
             sizes.map(|n| n.to_string()).collect()
         },
+        has_effect: |a, s, v| {
+            let chunks = |size: usize| a.prompt_tokens.div_ceil(size.max(1));
+            v.parse().is_ok_and(|n| chunks(n) != chunks(s.config.chunk))
+        },
         columns: &["chunk_log"],
         encode: |v, c| c[0] = log_share(v.parse().unwrap_or(0.0), 4096.0),
         llama_cpp: |v| Some(format!("--ubatch-size {v}")),
@@ -453,6 +479,9 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |a| {
+            if a.file_bytes == 0 {
+                return Vec::new();
+            }
             let copies = a.memory_available / 4 >= a.file_bytes;
             names(["mmap,willneed", "mmap,random"])
                 .into_iter()
@@ -463,6 +492,7 @@ pub const KNOBS: &[Knob] = &[
                 )
                 .collect()
         },
+        has_effect: always,
         columns: &["weights_copied", "huge_pages"],
         encode: |v, c| {
             c[0] = f32::from(v.starts_with("read") || v.starts_with("direct"));
@@ -486,6 +516,7 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
         values: |_| names(SyncMode::ALL.iter().map(|m| m.name())),
+        has_effect: always,
         columns: &["sync_kept"],
         encode: |v, c| {
             c[0] = match v {

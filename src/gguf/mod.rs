@@ -141,6 +141,12 @@ impl Gguf {
             .sum()
     }
 
+    /// Whether the bytes are no file's: they stay where they are, however loading is asked for.
+    pub fn is_embedded(&self) -> bool {
+        let in_memory = |s: &Source| matches!(s, Source::Static(_) | Source::Owned(_));
+        self.shards.iter().any(|s| in_memory(&s.source))
+    }
+
     /// Number of files: 1 unless the model is split.
     pub fn n_shards(&self) -> usize {
         self.shards.len()

@@ -43,7 +43,8 @@ pub struct RecommendReport {
 pub struct AppliedReport {
     /// Knobs that were changed and kept, with their new values.
     pub kept: Vec<Setting>,
-    /// Ratio of the rates at the end and at the beginning: the product of what was measured of every kept change.
+    /// Ratio of the rates of generation at the end and at the beginning: the product of what was measured of every kept
+    /// change, those of prompts apart.
     pub ratio: f64,
     /// In a sentence.
     pub says: String,
@@ -68,6 +69,7 @@ impl RecommendReport {
         let ratio = snapshot
             .recommendations
             .iter()
+            .filter(|r| !r.of_prompts)
             .filter_map(kept_ratio)
             .product();
         let says = || {
@@ -113,7 +115,7 @@ impl RecommendReport {
             self.model.name, self.machine.cpu, self.generator
         )];
         lines.extend(self.recommendations.iter().filter_map(|r| {
-            let said = outcome(&r.status)?;
+            let said = outcome(r)?;
             matches!(r.status, RecommendationStatus::Applied { .. })
                 .then(|| format!("{}: {said}", r.title))
         }));
@@ -161,7 +163,14 @@ impl RecommendReport {
             )
         });
         let alone = || r.expected_tok_s.map(|e| format!(": {e:.1} tok/s expected"));
-        let gain = gain.or_else(alone).unwrap_or_default();
+        let prompts = || {
+            let ratio = r.gain.filter(|_| r.of_prompts)?;
+            Some(format!(
+                ": x{:.2} of the rate of prompts expected",
+                ratio.mid
+            ))
+        };
+        let gain = gain.or_else(alone).or_else(prompts).unwrap_or_default();
         writeln!(f, "\n{n}. {}{gain}", r.title)?;
         writeln!(f, "   {}", r.why)?;
         if !r.evidence.is_empty() {
@@ -175,7 +184,7 @@ impl RecommendReport {
                 writeln!(f, "   set by {} ({} {})", knob.flag, s.knob, s.value)?;
             }
         }
-        match outcome(&r.status) {
+        match outcome(r) {
             Some(said) => writeln!(f, "   {said}"),
             None => Ok(()),
         }
@@ -183,15 +192,16 @@ impl RecommendReport {
 }
 
 /// What became of a recommendation; `None` while it is open.
-pub fn outcome(status: &RecommendationStatus) -> Option<String> {
+pub fn outcome(r: &Recommendation) -> Option<String> {
+    let of = if r.of_prompts { " of prompts" } else { "" };
     let measured = |before: f64, after: f64, spread: f64, what: &str| {
         format!(
-            "{what}: {before:.1} -> {after:.1} tok/s ({:+.1}% +- {:.1}%)",
+            "{what}: {before:.1} -> {after:.1} tok/s{of} ({:+.1}% +- {:.1}%)",
             (after / before - 1.0) * 100.0,
             spread * 100.0
         )
     };
-    match *status {
+    match r.status {
         RecommendationStatus::Open | RecommendationStatus::Measuring { .. } => None,
         RecommendationStatus::Applied {
             before_tok_s,

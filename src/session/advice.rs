@@ -69,7 +69,7 @@ pub(super) struct Advice {
 impl Advice {
     /// Takes in what is said now. One that was tried keeps its result. Without figures (`known`) rules are silent about
     /// most things, which does not mean that these are settled.
-    fn merge(&mut self, advice: Vec<rules::Advice>, known: bool) {
+    fn merge(&mut self, advice: Vec<rules::Advice>, known: bool, now: Option<f64>) {
         let before = self.entries.len();
         let mut other = false;
         if known && std::mem::take(&mut self.stale) {
@@ -77,7 +77,14 @@ impl Advice {
             self.entries.retain(|e| !e.is_open() || still_said(e));
             other = before != self.entries.len();
         }
-        for a in advice {
+        for mut a in advice {
+            if let Some(twin) = self.twin(&a) {
+                // The rule and the model come to the same change, one after the other: it stays in its place.
+                if !twin.is_open() {
+                    continue;
+                }
+                a.recommendation.id.clone_from(&twin.shown.id);
+            }
             match self.find(&a.recommendation.id) {
                 Some(e) if e.is_open() => (e.shown, e.change) = (a.recommendation, a.change),
                 Some(_) => {}
@@ -93,20 +100,33 @@ impl Advice {
         }
         // Only then: nothing moves under a cursor because a figure did.
         if other {
-            self.rank();
+            self.rank(now);
         }
     }
 
-    fn rank(&mut self) {
-        let gain = |e: &Entry| e.shown.expected_tok_s.unwrap_or(0.0);
+    /// Another entry about the same change.
+    fn twin(&self, a: &rules::Advice) -> Option<&Entry> {
+        a.change.as_ref()?;
+        let other = |e: &&Entry| e.shown.id != a.recommendation.id && e.change == a.change;
+        self.entries.iter().find(other)
+    }
+
+    pub fn rank(&mut self, now: Option<f64>) {
+        let worth = |e: &Entry| e.shown.worth(now);
         self.entries.sort_by(|a, b| {
             let tried = a.is_open().cmp(&b.is_open()).reverse();
             let by_gain = || match a.is_open() && b.is_open() {
-                true => gain(b).total_cmp(&gain(a)),
+                true => worth(b).total_cmp(&worth(a)),
                 false => std::cmp::Ordering::Equal,
             };
             tried.then_with(by_gain)
         });
+    }
+
+    /// What open entries promise at a rate of `now`: ratios age more slowly than rates.
+    fn expect(&mut self, now: Option<f64>) {
+        let open = self.entries.iter_mut().filter(|e| e.is_open());
+        open.for_each(|e| e.shown.expect(now));
     }
 
     fn shown(&self) -> Vec<Recommendation> {
@@ -175,9 +195,12 @@ impl Session {
             // An answer about another setup says nothing of this one; it is on its way.
             let known =
                 s.rates.decode_mean_tok_s.is_some() && (self.tuner.is_none() || said.is_some());
-            let mut advice = suggest::merge(rules::recommend(&facts), said.unwrap_or_default());
+            let now = s.rates.decode_mean_tok_s;
+            let mut advice =
+                suggest::merge(rules::recommend(&facts), said.unwrap_or_default(), now);
             for a in &mut advice {
                 let r = &mut a.recommendation;
+                r.left_alone = suggest::left_alone(&r.change, &self.options.explicit);
                 r.now = r.change.clone();
                 for setting in &mut r.now {
                     if let Some(knob) = knob(&setting.knob) {
@@ -185,7 +208,8 @@ impl Session {
                     }
                 }
             }
-            self.advice.merge(advice, known);
+            self.advice.merge(advice, known, now);
+            self.advice.expect(now);
         }
         self.advice.shown()
     }

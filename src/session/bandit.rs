@@ -49,6 +49,7 @@ impl Session {
     pub(super) fn switch_bandit(&mut self, on: bool) {
         if !on {
             if self.bandit.take().is_some() {
+                self.forget_figures();
                 self.settle_in();
                 self.note(format!(
                     "kernels are no longer chosen; {} stay",
@@ -153,8 +154,10 @@ impl Session {
         let (arm, rival) = &mut b.rivals[at];
         let missed = past.saturating_sub(rival.past()) + TOKENS as usize;
         let cost = each.map(|us| us * missed as f64);
-        if !cost.is_some_and(|us| b.total_us > 0.0 && b.switch_us + us <= HALF * (b.total_us + us))
-        {
+        let in_bound =
+            cost.is_some_and(|us| b.total_us > 0.0 && b.switch_us + us <= HALF * (b.total_us + us));
+        // The way back was reserved on the way out: staying with slow kernels would cost more.
+        if !in_bound && b.bandit.best() != name {
             self.bandit = Some(b);
             return;
         }
@@ -165,6 +168,7 @@ impl Session {
                 b.switch_us += began.elapsed().as_secs_f64() * 1e6;
                 b.to_skip = SETTLE;
                 self.bandit = Some(b);
+                self.advice.stale = true;
             }
             Err(e) => self.complain(format!("kernels are no longer chosen: {e}")),
         }

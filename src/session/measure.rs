@@ -127,14 +127,15 @@ impl Session {
             before,
             after,
             what,
-            depth: self.engine.past() as u32,
+            // A run that has just begun reads its prompt before anything is timed.
+            depth: self.engine.past().max(self.prompt_ids.len()) as u32,
         });
         self.forget_figures();
         Ok(())
     }
 
     /// Figures of one setup, or a mixture, say nothing of another.
-    fn forget_figures(&mut self) {
+    pub(super) fn forget_figures(&mut self) {
         self.clear_profile();
         self.rates.clear_decode();
         self.prefill_stale = true;
@@ -243,7 +244,7 @@ impl Session {
             depth: m.depth,
             prompt,
         });
-        self.race_on(Some(outcome));
+        self.race_on(Some(outcome), prompt.is_some());
     }
 
     /// Breaks off the comparison in progress, if there is one, with what was before.
@@ -269,7 +270,7 @@ impl Session {
             Ok(()) => self.complain(format!("the change was not measured: {why}")),
             Err(e) => self.complain(format!("the change was not measured, and stays: {e}")),
         }
-        self.race_on(None);
+        self.race_on(None, prompts);
     }
 
     /// The engine has failed: the comparison ends with it, and what was before is what a restart builds.
@@ -336,6 +337,10 @@ impl Session {
             } else {
                 "the measurement is broken off; nothing was changed"
             });
+            return;
+        }
+        if self.is_bandit_on() {
+            self.complain("the bandit is choosing kernels; switch it off first");
             return;
         }
         let before = self.advice.last_applied().and_then(|e| {

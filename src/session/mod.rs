@@ -75,6 +75,9 @@ pub fn spawn_watched(
                 watch(&snapshot);
                 frame_tx.send(snapshot).is_ok()
             });
+            // What the session has found is kept before its end is seen.
+            drop(session);
+            drop(frame_tx);
         })?;
     Ok(SessionHandle { frames, commands })
 }

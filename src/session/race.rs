@@ -1,9 +1,8 @@
 //! Trying all suggestions, one by one, each against what was best until then.
 
 use super::run::Session;
-use super::snapshot::{RaceFrame, Recommendation};
+use super::snapshot::RaceFrame;
 use crate::tuner::ab::Outcome;
-use crate::tuner::suggest;
 use std::collections::VecDeque;
 
 /// Suggestions that are tried in turn.
@@ -13,6 +12,9 @@ pub(super) struct Race {
     done: u32,
     total: u32,
     kept: u32,
+    /// Those that could not be measured, and why the first one could not.
+    failed: u32,
+    why: Option<String>,
     /// Product of the ratios of what was kept.
     gain: f64,
     /// What it leaves alone, and why.
@@ -44,17 +46,20 @@ impl Session {
             self.complain("a change is being measured; wait for its result");
             return;
         }
+        if self.is_bandit_on() {
+            self.complain("the bandit is choosing kernels; switch it off first");
+            return;
+        }
+        // In the order in which they promise most now.
+        self.advice.rank(self.rates.rates().decode_mean_tok_s);
         let open = self.advice.entries().iter();
-        let open: Vec<&Recommendation> = open
-            .filter(|e| e.is_open() && e.change.is_some())
-            .map(|e| &e.shown)
-            .collect();
         let mut left = Vec::new();
         let mut queue = VecDeque::new();
-        for r in open {
-            match suggest::left_alone(&r.change, &self.options.explicit) {
+        for r in open.filter(|e| e.is_open()).map(|e| &e.shown) {
+            match &r.left_alone {
+                _ if !r.applicable => {}
                 None => queue.push_back(r.id.clone()),
-                Some(why) => left.push(why),
+                Some(why) => left.push(why.clone()),
             }
         }
         left.dedup();
@@ -63,6 +68,8 @@ impl Session {
             queue,
             done: 0,
             kept: 0,
+            failed: 0,
+            why: None,
             gain: 1.0,
             left,
         });
@@ -74,15 +81,25 @@ impl Session {
         self.advice.race.is_some()
     }
 
-    /// A change has been measured, or could not be.
-    pub(super) fn race_on(&mut self, outcome: Option<Outcome>) {
+    /// A change has been measured on tokens or on the prompt, or could not be.
+    pub(super) fn race_on(&mut self, outcome: Option<Outcome>, of_prompt: bool) {
         let Some(race) = &mut self.advice.race else {
             return;
         };
         race.done += 1;
-        if let Some(o) = outcome.filter(|o| o.kept) {
-            race.kept += 1;
-            race.gain *= o.ratio();
+        match outcome {
+            Some(o) if o.kept => {
+                race.kept += 1;
+                if !of_prompt {
+                    race.gain *= o.ratio();
+                }
+            }
+            Some(_) => {}
+            None => {
+                race.failed += 1;
+                let said = self.message.as_ref().map(|m| m.text.clone());
+                race.why = race.why.take().or(said);
+            }
         }
         self.next_of_race();
     }
@@ -95,9 +112,11 @@ impl Session {
             // One that what was kept has made pointless is none to try.
             match self.begin_measuring(&id) {
                 Ok(()) => return,
-                Err(_) => {
+                Err(e) => {
                     if let Some(race) = &mut self.advice.race {
                         race.done += 1;
+                        race.failed += 1;
+                        race.why.get_or_insert(e);
                     }
                 }
             }
@@ -109,11 +128,17 @@ impl Session {
             [] => String::new(),
             left => format!("; left alone: {}", left.join(", ")),
         };
-        self.note(match (race.total, race.kept) {
-            (0, _) => format!("there is nothing to try{left}"),
-            (n, 0) => format!("{n} tried, none made it faster{left}"),
+        let failed = match (race.failed, race.why) {
+            (0, _) => String::new(),
+            (n, why) => format!("; {n} could not be tried: {}", why.unwrap_or_default()),
+        };
+        let tried = race.done - race.failed;
+        self.note(match (tried, race.kept) {
+            (0, _) if race.total == 0 => format!("there is nothing to try{left}"),
+            (0, _) => format!("none was tried{failed}{left}"),
+            (n, 0) => format!("{n} tried, none made it faster{failed}{left}"),
             (n, kept) => format!(
-                "{n} tried, {kept} kept: {:+.1}% in all{left}",
+                "{n} tried, {kept} kept: {:+.1}% for generated tokens{failed}{left}",
                 (race.gain - 1.0) * 100.0
             ),
         });

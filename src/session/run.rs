@@ -25,6 +25,7 @@ use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use crate::trace::TraceError;
 use crate::tracer::quantisation::QuantisationError;
 use crate::tracer::{ModelTracer, ModelTracerConfig};
+use crate::tuner::ab::SETTLE;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -505,12 +506,12 @@ impl Session {
     fn end_run(&mut self, reason: &'static str) {
         self.phase = Phase::Finished { reason };
         if self.measurement_needs_more() {
-            if self.decoded > 0 {
+            if self.decoded > SETTLE as u64 {
                 self.start_run();
                 return;
             }
-            // Every run is the same: another would not decode anything either.
-            self.break_off("nothing is decoded in a run of this prompt");
+            // Every run is the same: another would be as short.
+            self.break_off("runs of this prompt are too short to measure it; generate more tokens");
         }
         // A token limit is a wish to stop; the other two are where an endless run turns round. A run without a token
         // would turn for ever and show nothing.

@@ -6,8 +6,8 @@ mod predict;
 use super::load::Loaded;
 use super::measure::Finished;
 use super::run::{Options, Session};
-use super::snapshot::{Interval, PeakKind, Snapshot, TunerFrame};
-use crate::engine::knobs::{Setting, Setup};
+use super::snapshot::{PeakKind, Snapshot, TunerFrame};
+use crate::engine::knobs::Setup;
 use crate::gguf::GgmlType;
 use crate::model::Model;
 use crate::tuner::ab::Outcome;
@@ -22,7 +22,7 @@ use predict::Predictor;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -81,6 +81,8 @@ pub(super) struct Tuner {
     /// When the last question was asked, and about which setup.
     asked: Option<(Instant, Setup)>,
     waiting: bool,
+    /// The thread has ended by itself.
+    is_gone: bool,
     hardware: Hardware,
     shape: ModelShape,
     types: Arc<[GgmlType]>,
@@ -111,6 +113,7 @@ impl Tuner {
             latest: None,
             asked: None,
             waiting: false,
+            is_gone: false,
             hardware,
             shape: describe::model_shape(&loaded.model, &loaded.name()),
             types: describe::matrix_types(&loaded.model).into(),
@@ -124,9 +127,16 @@ impl Tuner {
     }
 
     fn collect(&mut self) {
-        while let Ok(answer) = self.answers.try_recv() {
+        loop {
+            match self.answers.try_recv() {
+                Ok(answer) => self.latest = Some(answer),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => self.is_gone = true,
+            }
             self.waiting = false;
-            self.latest = Some(answer);
+            if self.is_gone {
+                return;
+            }
         }
     }
 
@@ -135,7 +145,7 @@ impl Tuner {
         let Some((at, about)) = &self.asked else {
             return true;
         };
-        !self.waiting && (about != setup || !idle && at.elapsed() >= ASK_EVERY)
+        !self.is_gone && !self.waiting && (about != setup || !idle && at.elapsed() >= ASK_EVERY)
     }
 
     fn ask(&mut self, question: Question) {
@@ -246,15 +256,24 @@ impl Session {
             .latest
             .as_ref()
             .map_or_else(TunerFrame::default, |a| a.frame.clone());
+        if tuner
+            .latest
+            .as_ref()
+            .is_some_and(|a| a.setup != self.setup())
+        {
+            // Figures of another setup; the answer about this one is on its way.
+            (frame.current_tok_s, frame.predicted) = (None, None);
+        }
+        if tuner.is_gone {
+            frame
+                .warnings
+                .push("the tuner has stopped; start cbtop again to have its predictions".into());
+        }
         frame.race = race.as_ref().map(super::race::Race::frame);
         frame.bandit = bandit.as_ref().map(super::bandit::KernelBandit::frame);
-        let open: Vec<_> = self
-            .advice
-            .entries()
-            .iter()
-            .map(|e| e.shown.clone())
-            .collect();
         if tuner.latest.is_some() && race.is_none() {
+            let open: Vec<_> = self.recommendations().cloned().collect();
+            frame.with_changes = suggest::with_all(&open, frame.current_tok_s);
             frame.says = suggest::verdict(&open, frame.current_tok_s);
         }
         Some(Arc::new(frame))
@@ -348,13 +367,15 @@ struct Thread {
     store: Option<Store>,
     /// Runs of this machine.
     runs: Vec<Run>,
-    /// Why something is missing.
-    notes: Vec<String>,
+    /// Why no runs are kept or read.
+    storeless: Option<String>,
+    /// What went wrong with the newest result.
+    troubles: Vec<String>,
 }
 
 impl Thread {
     fn new(options: &TunerOptions, machine: String) -> Self {
-        let mut notes = Vec::new();
+        let mut storeless = None;
         // A store is made when there is something to keep.
         let there = options.store.as_ref().filter(|p| p.exists());
         let (mut path, mut store, mut runs) = (options.store.clone(), None, Vec::new());
@@ -365,7 +386,7 @@ impl Thread {
                 runs.retain(|r| r.trial.hardware.fingerprint == machine);
             }
             Some(Err(e)) => {
-                notes.push(format!("no runs are kept or read: {e}"));
+                storeless = Some(format!("no runs are kept or read: {e}"));
                 path = None;
             }
         }
@@ -375,7 +396,8 @@ impl Thread {
             telemetry: options.telemetry.clone(),
             store,
             runs,
-            notes,
+            storeless,
+            troubles: Vec::new(),
         }
     }
 
@@ -393,17 +415,17 @@ impl Thread {
     }
 
     fn keep(&mut self, runs: [Run; 2]) {
-        // Of what went wrong only the newest is told.
-        self.notes.clear();
+        self.troubles.clear();
         if let Some(path) = &self.path
             && let Err(e) = insert(&mut self.store, path, &runs)
         {
-            self.notes.push(format!("the result was not kept: {e}"));
+            self.troubles.push(format!("the result was not kept: {e}"));
         }
         if let Some(path) = &self.telemetry
             && let Err(e) = runs.iter().try_for_each(|run| telemetry::append(path, run))
         {
-            self.notes.push(format!("{} cannot be written: {e}", path.display()));
+            self.troubles
+                .push(format!("{} cannot be written: {e}", path.display()));
             self.telemetry = None;
         }
         // What this session found counts in it, kept or not.
@@ -414,7 +436,9 @@ impl Thread {
     fn answer(&self, q: Question) -> Answer {
         let mut frame = self.predictor.frame(&q.decode, q.tok_s);
         frame.current_tok_s = q.tok_s;
-        frame.warnings.extend(self.notes.iter().cloned());
+        frame
+            .warnings
+            .extend(self.storeless.iter().chain(&self.troubles).cloned());
         let around = describe::around(&q.model, &q.types, q.prompt_tokens);
         let moment = Moment {
             decode: &q.decode,
@@ -430,45 +454,10 @@ impl Thread {
             lesson: &predict::lesson,
         };
         let suggestions = suggest::suggest(&moment, &grounds);
-        frame.with_changes = self.with_changes(&q, &suggestions);
         Answer {
             setup: q.setup,
             frame,
             suggestions,
         }
-    }
-
-    /// The rate to expect with all that is expected to help, the best value of every knob: the measured one times the
-    /// predicted ratio.
-    fn with_changes(
-        &self,
-        q: &Question,
-        suggestions: &[Advice],
-    ) -> Option<Interval> {
-        let tok_s = q.tok_s?;
-        let mut changes: Vec<Setting> = Vec::new();
-        for r in suggestions.iter().map(|a| &a.recommendation) {
-            let helps = r
-                .expected_tok_s
-                .is_some_and(|e| e > tok_s * suggest::WORTHWHILE);
-            let new = r
-                .change
-                .iter()
-                .all(|s| changes.iter().all(|c| c.knob != s.knob));
-            if helps && new && suggest::left_alone(&r.change, &q.explicit).is_none() {
-                changes.extend(r.change.iter().cloned());
-            }
-        }
-        if changes.is_empty() {
-            return None;
-        }
-        // What the model is wrong by about this configuration, it is wrong by about the other one too.
-        let bias = tok_s / self.predictor.rate(&q.decode).filter(|i| i.mid > 0.0)?.mid;
-        let i = self.predictor.rate(&q.decode.with(&changes))?;
-        Some(Interval {
-            low: i.low * bias,
-            mid: i.mid * bias,
-            high: i.high * bias,
-        })
     }
 }

@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// Least time between two frames after a key, so that a held key does not flood a slow terminal.
 const FRAME_AFTER_INPUT: Duration = Duration::from_millis(33);
 
+/// Longest wait for the session to keep what it has found.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 type Screen = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
 /// Runs the dashboard until the user quits, a signal or the end of the terminal or of the session. The terminal is as
@@ -114,6 +117,9 @@ async fn drive(
     // A session that has ended already needs no word of it.
     let _ = handle.commands.send(Command::Quit);
     drop(guard);
+    // The session keeps what it has found; one that hangs is not waited for.
+    let ended = async { while handle.frames.changed().await.is_ok() {} };
+    let _ = tokio::time::timeout(LAST_WORDS, ended).await;
     Ok(())
 }
 

@@ -390,11 +390,8 @@ impl App {
     /// Recommendations, the largest expected gain first, those of unknown gain last. What became of one does not move it.
     pub fn ranked_advice(&self) -> Vec<&Recommendation> {
         let mut all: Vec<&Recommendation> = self.shown.recommendations.iter().collect();
-        let expected = |r: &Recommendation| {
-            let rate = r.expected.map(|i| i.mid).or(r.expected_tok_s);
-            rate.filter(|v| v.is_finite()).unwrap_or(f64::NEG_INFINITY)
-        };
-        all.sort_by(|a, b| expected(b).total_cmp(&expected(a)));
+        let now = self.shown.rates.decode_mean_tok_s;
+        all.sort_by(|a, b| b.worth(now).total_cmp(&a.worth(now)));
         all
     }
 

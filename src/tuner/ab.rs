@@ -68,7 +68,6 @@ pub struct AbTest {
     since: usize,
     fed: usize,
     outcome: Option<Outcome>,
-    undone: bool,
 }
 
 /// What came out.
@@ -114,7 +113,6 @@ impl AbTest {
             since: 0,
             fed: 0,
             outcome: None,
-            undone: false,
         }
     }
 
@@ -215,11 +213,6 @@ impl AbTest {
         self.switch_from(before)
     }
 
-    /// A kept change was taken back by the user.
-    pub fn undo(&mut self) {
-        self.undone = true;
-    }
-
     /// The result, once there.
     pub fn outcome(&self) -> Option<Outcome> {
         self.outcome
@@ -228,10 +221,6 @@ impl AbTest {
     /// For the recommendation.
     pub fn status(&self) -> RecommendationStatus {
         match self.outcome {
-            Some(o) if self.undone => RecommendationStatus::Undone {
-                with_tok_s: o.after_tok_s,
-                without_tok_s: o.before_tok_s,
-            },
             Some(o) => o.status(),
             None => {
                 let group = ORDER.len() * self.block + 2 * self.settle;
@@ -317,7 +306,10 @@ fn verdict(ratios: &[f64]) -> Option<(bool, f64)> {
             let (low, mid, _) = interval(ratios, *level)?;
             if low > 0.0 {
                 Some((true, *level))
-            } else if mid <= 0.0 || n >= GROUPS {
+            } else if n >= GROUPS {
+                // The interval that did not suffice to keep it, lest one that looks like a gain is shown beside its end.
+                Some((false, *level))
+            } else if mid <= 0.0 {
                 Some((false, LEVEL))
             } else {
                 None

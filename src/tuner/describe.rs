@@ -78,7 +78,11 @@ pub fn around<'a>(model: &'a Model, types: &'a [GgmlType], prompt_tokens: usize)
         cores: cores.max(1),
         hparams: &model.hparams,
         types,
-        file_bytes: model.gguf().file_bytes(),
+        file_bytes: if model.gguf().is_embedded() {
+            0
+        } else {
+            model.gguf().file_bytes()
+        },
         memory_available: os::memory_available_bytes().unwrap_or(0),
         prompt_tokens,
     }

@@ -15,8 +15,19 @@ pub struct Interval {
     pub high: f64,
 }
 
+impl Interval {
+    /// All of it times a factor above 0.
+    pub fn times(self, factor: f64) -> Self {
+        Self {
+            low: self.low * factor,
+            mid: self.mid * factor,
+            high: self.high * factor,
+        }
+    }
+}
+
 /// Something to change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Recommendation {
     /// Stable name of the rule, for example `threads`, or of the knob and its value.
     pub id: String,
@@ -24,7 +35,15 @@ pub struct Recommendation {
     pub title: String,
     /// Why, with the figures that led to it.
     pub why: String,
-    /// Expected rate after the change, tokens a second, with how it was estimated in `why`; `None` if it cannot be estimated.
+    /// Expected ratio of the rates with the change and without it, with its interval: of generation, or of reading the prompt
+    /// where `of_prompts`. `None` if it cannot be estimated.
+    #[serde(default)]
+    pub gain: Option<Interval>,
+    /// Whether it shows in reading prompts alone: what is measured of it are tokens of the prompt.
+    #[serde(default)]
+    pub of_prompts: bool,
+    /// Expected rate of generation after the change, tokens a second: `gain` times the rate now; `None` if it cannot be
+    /// estimated.
     pub expected_tok_s: Option<f64>,
     /// The same with its interval.
     #[serde(default)]
@@ -44,17 +63,51 @@ pub struct Recommendation {
     pub now: Vec<Setting>,
     /// Whether `a` can apply it in this session.
     pub applicable: bool,
+    /// Why trying all leaves it alone; `None` where it does not.
+    #[serde(default)]
+    pub left_alone: Option<String>,
     /// What became of it.
     pub status: RecommendationStatus,
 }
 
+impl Recommendation {
+    /// Sets the rate to expect at a rate of `now`, where the gain is known and is one of generation.
+    pub fn expect(&mut self, now: Option<f64>) {
+        let Some((gain, now)) = self.gain.zip(now).filter(|_| !self.of_prompts) else {
+            return;
+        };
+        self.expected = Some(gain.times(now));
+        self.expected_tok_s = Some(gain.mid * now);
+    }
+
+    /// Whether trying all tries it.
+    pub fn is_for_all(&self) -> bool {
+        self.applicable && self.status == RecommendationStatus::Open && self.left_alone.is_none()
+    }
+
+    /// Expected ratio of rates at a rate of `now`; older recordings tell the rate alone.
+    pub fn ratio(&self, now: Option<f64>) -> Option<f64> {
+        let of_rate = || Some(self.expected_tok_s? / now.filter(|n| *n > 0.0)?);
+        self.gain.map(|g| g.mid).or_else(of_rate)
+    }
+
+    /// What it is worth, to rank by: the expected ratio, that of prompts by half for they are a part of a session's time
+    /// only; what is not known is behind what promises something.
+    pub fn worth(&self, now: Option<f64>) -> f64 {
+        let weight = if self.of_prompts { 0.5 } else { 1.0 };
+        let ratio = self.ratio(now).filter(|r| r.is_finite());
+        ratio.map_or(1.0, |r| 1.0 + (r - 1.0) * weight)
+    }
+}
+
 /// What became of a recommendation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum RecommendationStatus {
     /// Not tried.
+    #[default]
     Open,
-    /// Being measured: `done` of `total` tokens.
+    /// Being measured: `done` of `total` tokens, or prompts.
     Measuring {
         /// Tokens measured.
         done: u32,
@@ -104,7 +157,7 @@ pub struct TunerFrame {
     pub current_tok_s: Option<f64>,
     /// Rate predicted for the configuration in force.
     pub predicted: Option<Interval>,
-    /// Rate predicted with every open recommendation applied.
+    /// Rate to expect with the most promising change of every knob that trying all would try, as if they were independent.
     pub with_changes: Option<Interval>,
     /// What limits a token.
     pub bottleneck: Option<BottleneckFrame>,

@@ -9,12 +9,15 @@ use super::recommendation::{Interval, Recommendation, RecommendationStatus};
 use super::rules::Advice;
 use super::run::{Origin, Run, Trial};
 use crate::engine::knobs::{ActsOn, Around, KNOBS, Knob, Numbers, Setting, Setup, knob};
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap};
 
 /// An expected gain below this is not worth a change.
 pub const WORTHWHILE: f64 = 1.02;
 /// A change that was not measured yet is worth a try unless it is expected to lose more than this.
 const PLAUSIBLE: f64 = 0.97;
+/// Ratios from which on their range is an interval.
+const ENOUGH_PAIRS: usize = 5;
 /// Suggestions at most: a list that nobody reads to its end helps nobody.
 const MOST: usize = 16;
 
@@ -48,22 +51,46 @@ pub struct Grounds<'a> {
 
 /// Everything worth a try, that of most expected gain first; what is expected of each is the rate in `expected`.
 pub fn suggest(moment: &Moment, grounds: &Grounds) -> Vec<Advice> {
-    let values = |knob: &'static Knob| {
-        let now = (knob.get)(moment.setup);
-        let values = (knob.values)(moment.around).into_iter();
-        values
-            .filter(move |v| *v != now && is_offered(knob, v))
-            .map(move |v| (knob, Setting::new(knob.name, v)))
-    };
-    let mut found: Vec<(f64, Advice)> = KNOBS
+    let mut found: Vec<Advice> = KNOBS
         .iter()
-        .flat_map(values)
-        .filter(|(_, setting)| can_run(moment, setting))
-        .filter_map(|(knob, setting)| advice(moment, grounds, knob, setting))
+        .flat_map(|k| of_knob(moment, grounds, k))
         .collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.sort_by(by_worth(None));
     found.truncate(MOST);
-    found.into_iter().map(|(_, advice)| advice).collect()
+    found
+}
+
+/// All values of a knob that are worth a try.
+fn of_knob(moment: &Moment, grounds: &Grounds, knob: &'static Knob) -> Vec<Advice> {
+    let now = (knob.get)(moment.setup);
+    let values = (knob.values)(moment.around).into_iter();
+    let settings: Vec<Setting> = values
+        .filter(|v| *v != now && is_offered(knob, v))
+        .filter(|v| (knob.has_effect)(moment.around, moment.setup, v))
+        .map(|v| Setting::new(knob.name, v))
+        .filter(|setting| can_run(moment, setting))
+        .collect();
+    if settings.is_empty() {
+        return Vec::new();
+    }
+    let trial = match knob.acts_on {
+        ActsOn::Prefill => moment.prefill,
+        ActsOn::Decode | ActsOn::Both => moment.decode,
+    };
+    let past = Past::of(knob.name, trial, grounds.runs);
+    let of = |setting: Setting| {
+        let known = past.known(&now, &setting.value);
+        advice((moment, trial), grounds, &known, knob, setting)
+    };
+    settings.into_iter().filter_map(of).collect()
+}
+
+/// That of most expected gain first, at a rate of `now`.
+fn by_worth(now: Option<f64>) -> impl Fn(&Advice, &Advice) -> Ordering {
+    move |a, b| {
+        let worth = |a: &Advice| a.recommendation.worth(now);
+        worth(b).total_cmp(&worth(a))
+    }
 }
 
 /// Whether a value is one to suggest: profiling is not given up for speed unasked.
@@ -89,43 +116,63 @@ struct Known {
     feedback: Vec<f64>,
 }
 
-impl Known {
-    fn of(trial: &Trial, now: &str, setting: &Setting, runs: &[Run]) -> Self {
-        let is = |run: &Run, value: &str| run.trial.setting(&setting.knob) == Some(value);
-        let mut known = Self {
-            runs: runs.iter().filter(|r| is(r, &setting.value)).count(),
-            ..Self::default()
-        };
-        // Pairs are looked for among the few runs of this model alone.
-        let alike = |r: &&Run| {
-            r.trial.test.is_decode() == trial.test.is_decode() && r.trial.model.is_alike(&trial.model)
-        };
-        let of_model: Vec<&Run> = runs.iter().filter(alike).collect();
-        let of_value = |value| of_model.iter().filter(move |r| is(r, value));
-        for after in of_value(&setting.value) {
-            let same = |before: &&&Run| {
-                let alike = before.origin == after.origin
-                    && before.trial.with(std::slice::from_ref(setting)) == after.trial;
-                // Feedback is of one moment: the two sides belong together.
-                alike && (after.origin != Origin::Feedback || before.unix_s == after.unix_s)
+/// Runs of a model on this machine by all but the value of one knob.
+struct Past<'a> {
+    /// All runs of this machine, whatever the model.
+    runs: &'a [Run],
+    knob: &'static str,
+    alike: HashMap<String, Vec<&'a Run>>,
+}
+
+impl<'a> Past<'a> {
+    fn of(knob: &'static str, trial: &Trial, runs: &'a [Run]) -> Self {
+        let mut alike: HashMap<String, Vec<&Run>> = HashMap::new();
+        let of_model = runs.iter().filter(|r| {
+            r.trial.test.is_decode() == trial.test.is_decode()
+                && r.trial.model.is_alike(&trial.model)
+        });
+        for run in of_model {
+            let rest = run.trial.with(&[Setting::new(knob, "")]).key();
+            // Feedback is of one moment: the two sides belong together.
+            let moment = match run.origin {
+                Origin::Feedback => format!("{:?}", run.unix_s),
+                of => of.name().to_owned(),
             };
-            let Some(before) = of_value(now).find(same) else {
-                continue;
-            };
-            let ratio = after.tok_s / before.tok_s;
-            if !(ratio.is_finite() && ratio > 0.0) {
-                continue;
-            }
-            known.ratios.push(ratio);
-            if after.origin == Origin::Feedback {
-                known.feedback.push(ratio);
-            }
+            alike
+                .entry(format!("{moment}|{rest}"))
+                .or_default()
+                .push(run);
         }
-        known
+        Self { runs, knob, alike }
     }
 
-    /// The middle ratio and the range of all; what sessions measured goes first.
-    fn ratio(&self) -> Option<Interval> {
+    /// What was measured of turning the knob from `now` to `value`.
+    fn known(&self, now: &str, value: &str) -> Known {
+        let is = |run: &Run, value: &str| run.trial.setting(self.knob) == Some(value);
+        let mut pairs: Vec<(&Run, f64)> = Vec::new();
+        for alike in self.alike.values() {
+            let Some(before) = alike.iter().find(|r| is(r, now)) else {
+                continue;
+            };
+            let after = alike.iter().filter(|r| is(r, value));
+            let of = |after: &&'a Run| (*after, after.tok_s / before.tok_s);
+            pairs.extend(after.map(of));
+        }
+        pairs.retain(|(_, ratio)| ratio.is_finite() && *ratio > 0.0);
+        pairs.sort_by_key(|(run, _)| run.unix_s);
+        let feedback = pairs.iter().filter(|(r, _)| r.origin == Origin::Feedback);
+        Known {
+            runs: self.runs.iter().filter(|r| is(r, value)).count(),
+            feedback: feedback.map(|p| p.1).collect(),
+            ratios: pairs.iter().map(|p| p.1).collect(),
+        }
+    }
+}
+
+impl Known {
+    /// The middle ratio and the range of all; what sessions measured goes first. The range of few says little: theirs is as
+    /// wide as that of what is predicted.
+    fn ratio(&self, predicted: Option<Interval>) -> Option<Interval> {
         let of = if self.feedback.is_empty() {
             &self.ratios
         } else {
@@ -133,11 +180,17 @@ impl Known {
         };
         let mut sorted = of.clone();
         sorted.sort_by(f64::total_cmp);
-        Some(Interval {
+        let range = Interval {
             low: *sorted.first()?,
             mid: *sorted.get(sorted.len() / 2)?,
             high: *sorted.last()?,
-        })
+        };
+        let few = predicted.filter(|_| sorted.len() < ENOUGH_PAIRS);
+        Some(few.map_or(range, |p| Interval {
+            low: range.low.min(range.mid * p.low / p.mid),
+            mid: range.mid,
+            high: range.high.max(range.mid * p.high / p.mid),
+        }))
     }
 
     fn sentences(&self, now: &str, setting: &Setting) -> Vec<String> {
@@ -150,7 +203,7 @@ impl Known {
             ));
         }
         let (pairs, tried) = (self.ratios.len(), self.feedback.len());
-        if let Some(r) = self.ratio().filter(|_| pairs > tried && tried == 0) {
+        if let Some(r) = self.ratio(None).filter(|_| pairs > tried && tried == 0) {
             said.push(format!(
                 "beside {now}, all else being equal, {} with this model: x{:.2} in the middle, x{:.2} to x{:.2}",
                 times(pairs, "pair"),
@@ -178,21 +231,16 @@ fn times(n: usize, what: &str) -> String {
 }
 
 fn advice(
-    moment: &Moment,
+    (moment, trial): (&Moment, &Trial),
     grounds: &Grounds,
+    known: &Known,
     knob: &Knob,
     setting: Setting,
-) -> Option<(f64, Advice)> {
+) -> Option<Advice> {
     let prompts = knob.acts_on == ActsOn::Prefill;
-    let trial = if prompts {
-        moment.prefill
-    } else {
-        moment.decode
-    };
     let now = (knob.get)(moment.setup);
-    let known = Known::of(trial, &now, &setting, grounds.runs);
     let predicted = ratio(trial, &setting, grounds.predict);
-    let measured = known.ratio();
+    let measured = known.ratio(predicted);
     let worth = match (measured, predicted) {
         // What was measured counts for more than what is thought.
         (Some(m), _) => m.mid > WORTHWHILE,
@@ -203,7 +251,6 @@ fn advice(
     if !worth {
         return None;
     }
-    let gain = expected.map_or(1.0, |e| e.mid);
     let mut evidence = known.sentences(&now, &setting);
     evidence.extend((grounds.lesson)(knob.name));
     let what = if prompts { "prompts" } else { "tokens" };
@@ -227,35 +274,23 @@ fn advice(
             knob.flag
         ));
     }
-    let rate = moment.tok_s.filter(|_| !prompts).zip(expected);
-    let expected = rate.map(|(rate, e)| Interval {
-        low: rate * e.low,
-        mid: rate * e.mid,
-        high: rate * e.high,
-    });
     let recommendation = Recommendation {
         id: format!("{}={}", setting.knob, setting.value),
         title: format!("Set {} to {} instead of {now}", setting.knob, setting.value),
         why: why.join(". ") + ".",
-        expected_tok_s: expected.map(|e| e.mid),
-        expected,
+        gain: expected,
+        of_prompts: prompts,
         evidence: evidence.join("; "),
         risk: knob.risk.into(),
         change: vec![setting.clone()],
         now: vec![Setting::new(knob.name, now)],
         applicable: true,
-        status: RecommendationStatus::Open,
+        ..Recommendation::default()
     };
-    // Prompts are a part of a session's time only.
-    let weight = if prompts { 0.5 } else { 1.0 };
-    let change = Some(Change(vec![setting]));
-    Some((
-        1.0 + (gain - 1.0) * weight,
-        Advice {
-            recommendation,
-            change,
-        },
-    ))
+    Some(Advice {
+        recommendation,
+        change: Some(Change(vec![setting])),
+    })
 }
 
 /// Predicted rate with a setting by that without it. A model is wrong about a machine in the same way with and without it,
@@ -275,8 +310,8 @@ fn ratio(
 }
 
 /// Rules and suggestions together: where both are about the same change, the rule says why and the suggestion what to
-/// expect. That of most expected gain comes first, rules before suggestions of the same.
-pub fn merge(rules: Vec<Advice>, mut suggestions: Vec<Advice>) -> Vec<Advice> {
+/// expect. That of most expected gain at a rate of `now` comes first, rules before suggestions of the same.
+pub fn merge(rules: Vec<Advice>, mut suggestions: Vec<Advice>, now: Option<f64>) -> Vec<Advice> {
     let mut all = Vec::with_capacity(rules.len() + suggestions.len());
     for mut rule in rules {
         let same = |s: &Advice| s.change.is_some() && s.change == rule.change;
@@ -284,14 +319,12 @@ pub fn merge(rules: Vec<Advice>, mut suggestions: Vec<Advice>) -> Vec<Advice> {
             let said = suggestions.remove(at).recommendation;
             let r = &mut rule.recommendation;
             r.evidence = said.evidence;
-            r.expected = said.expected;
-            r.expected_tok_s = said.expected_tok_s.or(r.expected_tok_s);
+            r.gain = said.gain.or(r.gain);
         }
         all.push(rule);
     }
     all.extend(suggestions);
-    let gain = |a: &Advice| a.recommendation.expected_tok_s.unwrap_or(0.0);
-    all.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
+    all.sort_by(by_worth(now));
     all
 }
 
@@ -309,17 +342,51 @@ pub fn left_alone(change: &[Setting], explicit: &BTreeSet<&'static str>) -> Opti
     })
 }
 
+/// The rate to expect at a rate of `now` with the most promising change of every knob that trying all would try, as if they
+/// were independent. `None` where none promises anything.
+pub fn with_all(open: &[Recommendation], now: Option<f64>) -> Option<Interval> {
+    let rate = now.filter(|n| *n > 0.0)?;
+    let mut promising: Vec<(&Recommendation, Interval)> = open
+        .iter()
+        .filter(|r| r.is_for_all() && !r.of_prompts)
+        .filter_map(|r| {
+            let mid = r.ratio(now)?;
+            let point = Interval {
+                low: mid,
+                mid,
+                high: mid,
+            };
+            Some((r, r.gain.unwrap_or(point)))
+        })
+        .filter(|(_, gain)| gain.mid > WORTHWHILE && gain.low > 0.0 && gain.high.is_finite())
+        .collect();
+    promising.sort_by(|a, b| b.1.mid.total_cmp(&a.1.mid));
+    let mut turned: BTreeSet<&str> = BTreeSet::new();
+    let (mut mid, mut below, mut above) = (1.0, 0.0, 0.0);
+    for (r, gain) in promising {
+        if r.change.iter().any(|s| turned.contains(s.knob.as_str())) {
+            continue;
+        }
+        turned.extend(r.change.iter().map(|s| s.knob.as_str()));
+        mid *= gain.mid;
+        below += (gain.mid / gain.low).ln().powi(2);
+        above += (gain.high / gain.mid).ln().powi(2);
+    }
+    (!turned.is_empty()).then(|| Interval {
+        low: rate * mid * (-f64::sqrt(below)).exp(),
+        mid: rate * mid,
+        high: rate * mid * f64::sqrt(above).exp(),
+    })
+}
+
 /// What the open suggestions promise, in a sentence; that nothing helps where there are none.
 pub fn verdict(open: &[Recommendation], tok_s: Option<f64>) -> String {
-    let changes = open
+    let ratios: Vec<f64> = open
         .iter()
-        .filter(|r| r.applicable && r.status == RecommendationStatus::Open);
-    let (mut n, mut best) = (0, 0.0f64);
-    for r in changes {
-        n += 1;
-        let gain = r.expected_tok_s.zip(tok_s).map_or(0.0, |(e, t)| e / t);
-        best = best.max(gain);
-    }
+        .filter(|r| r.applicable && r.status == RecommendationStatus::Open)
+        .map(|r| r.ratio(tok_s).unwrap_or(1.0))
+        .collect();
+    let (n, best) = (ratios.len(), ratios.iter().copied().fold(0.0, f64::max));
     let gain = format!("{:.0}%", (WORTHWHILE - 1.0) * 100.0);
     match n {
         0 => format!(

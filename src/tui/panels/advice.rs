@@ -220,7 +220,5 @@ fn keys(app: &App, words: Vec<(Action, String)>, note: &'static str) -> Line<'st
 /// Those that `A` would try.
 fn open(app: &App) -> Vec<&Recommendation> {
     let ranked = app.ranked_advice().into_iter();
-    ranked
-        .filter(|r| r.applicable && r.status == RecommendationStatus::Open)
-        .collect()
+    ranked.filter(|r| r.is_for_all()).collect()
 }

@@ -14,8 +14,8 @@ mod threads;
 
 use super::Change;
 use super::facts::{Expected, Facts};
-use super::recommendation::{Recommendation, RecommendationStatus};
-use crate::engine::knobs::knob;
+use super::recommendation::Recommendation;
+use crate::engine::knobs::{ActsOn, knob};
 
 /// One rule.
 pub trait Rule: Sync {
@@ -103,18 +103,21 @@ fn advice(id: &str, finding: Finding, facts: &Facts) -> Advice {
         .filter_map(|s| knob(&s.knob))
         .map(|k| k.risk)
         .collect();
+    let acts = settings
+        .iter()
+        .filter_map(|s| knob(&s.knob))
+        .map(|k| k.acts_on);
+    let of_prompts = !settings.is_empty() && acts.clone().all(|a| a == ActsOn::Prefill);
     let recommendation = Recommendation {
+        of_prompts,
         id: id.to_owned(),
         title,
         why: sentences.join(". ") + ".",
         expected_tok_s: expected.map(|e| e.tok_s),
-        expected: None,
-        evidence: String::new(),
         risk: risks.join("; "),
         change: settings,
-        now: Vec::new(),
         applicable: change.is_some(),
-        status: RecommendationStatus::Open,
+        ..Recommendation::default()
     };
     Advice {
         recommendation,

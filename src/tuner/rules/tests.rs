@@ -7,6 +7,7 @@ use crate::model::brick::BrickId;
 use crate::profiler::critical::tests::row;
 use crate::profiler::figures::{BrickRow, MachineInfo, MemoryInfo, Rates};
 use crate::profiler::probe::Bandwidth;
+use crate::tuner::recommendation::RecommendationStatus;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -116,7 +116,7 @@ fn the_best_comes_first_and_what_loses_is_not_said() {
     let ids: Vec<_> = all.iter().map(|a| a.recommendation.id.as_str()).collect();
     assert_eq!(ids, ["threads=4", "threads=3", "threads=2"]);
     let first = &all[0].recommendation;
-    assert_eq!(first.expected_tok_s, Some(400.0));
+    assert_eq!(first.ratio(None), Some(4.0));
     assert_eq!(first.now, [Setting::new("threads", "1")]);
     assert_eq!(first.evidence, "threads wait for each other");
     assert!(first.risk.contains("other programs"), "{}", first.risk);
@@ -126,6 +126,13 @@ fn the_best_comes_first_and_what_loses_is_not_said() {
         "3 changes worth a try, the best is expected to bring +300%"
     );
     assert!(verdict(&[], Some(100.0)).starts_with("Nothing to change"));
+    // One value of a knob, the best, is what all of them come to.
+    let all = with_all(&open, Some(100.0)).expect("it helps");
+    assert!(
+        (all.mid - 400.0).abs() < 1e-9 && all.low < 400.0 && all.high > 400.0,
+        "{all:?}"
+    );
+    assert_eq!(with_all(&[], Some(100.0)), None);
 }
 
 #[test]
@@ -158,7 +165,10 @@ fn what_was_measured_here_counts_for_more_than_what_is_predicted() {
         all.into_iter().find(|a| a.recommendation.id == "threads=2")
     };
     let collected = has(&runs[..2]).expect("it gains").recommendation;
-    assert_eq!(collected.expected_tok_s, Some(150.0));
+    let gain = collected.gain.expect("known");
+    assert_eq!(gain.mid, 1.5);
+    // One pair is no interval: it is as wide as what is predicted.
+    assert!(gain.low < 1.4 && gain.high > 1.6, "{gain:?}");
     assert!(
         collected.evidence.contains("1 run on this machine"),
         "{}",
@@ -201,14 +211,33 @@ fn a_rule_about_the_same_change_says_why() {
     rule.recommendation.id = "more-threads".into();
     rule.recommendation.why = "CPUs lie idle.".into();
     rule.recommendation.evidence.clear();
-    rule.recommendation.expected_tok_s = None;
-    let all = merge(vec![rule], suggestions.clone());
+    rule.recommendation.gain = None;
+    let all = merge(vec![rule], suggestions.clone(), Some(100.0));
     assert_eq!(all.len(), suggestions.len());
     let first = &all[0].recommendation;
     assert_eq!(
         (first.id.as_str(), first.why.as_str()),
         ("more-threads", "CPUs lie idle.")
     );
-    assert_eq!(first.expected_tok_s, Some(400.0));
+    assert_eq!(first.ratio(None), Some(4.0));
     assert!(!first.evidence.is_empty());
+}
+
+#[test]
+fn a_change_without_effect_is_not_said() {
+    let mut scene = Scene::new();
+    // A prompt of 100 tokens is one chunk of 128 as of 512; the demo's weights stay where they are.
+    scene.setup.config.chunk = 512;
+    let all = scene.suggest(&|_| None, &[]);
+    let of = |knob: &str| -> Vec<String> {
+        let changes = all.iter().flat_map(|a| &a.recommendation.change);
+        let values = changes.filter(|c| c.knob == knob).map(|c| c.value.clone());
+        values.collect()
+    };
+    assert!(
+        of("chunk")
+            .iter()
+            .all(|c| ["32", "64"].contains(&c.as_str()))
+    );
+    assert_eq!(of("load"), Vec::<String>::new());
 }

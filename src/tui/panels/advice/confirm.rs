@@ -125,7 +125,6 @@ pub fn change(app: &App, r: &Recommendation) -> String {
 pub fn cost(r: &Recommendation) -> &'static str {
     let costs = r.change.iter().filter_map(|s| Some(knob(&s.knob)?.cost));
     match costs.max() {
-        Some(Cost::Free) => "nothing: it takes effect with the next token",
         Some(Cost::Rebuild) => {
             "the engine is built again and reads the text so far once more; generation waits for that"
         }
@@ -240,7 +239,15 @@ fn about(app: &App, r: &Recommendation, width: usize) -> Vec<Line<'static>> {
             range(app, i)
         ),
         (Some(now), None, Some(v)) => format!("{}: {} tok/s", gain(now, v), tok_s(Some(v))),
-        _ => "not known until it is measured".into(),
+        _ => match r.gain.filter(|_| r.of_prompts) {
+            Some(i) => format!(
+                "{} ({} to {}) of the rate of prompts",
+                gain(1.0, i.mid),
+                gain(1.0, i.low),
+                gain(1.0, i.high)
+            ),
+            None => "not known until it is measured".into(),
+        },
     };
     lines.extend(fact("expected", &expected, width, Style::new()));
     lines.extend(fact("takes", cost(r), width, Style::new()));
@@ -255,7 +262,7 @@ fn about(app: &App, r: &Recommendation, width: usize) -> Vec<Line<'static>> {
     let undo = app.keymap.label(Action::Undo);
     let undo = undo.map_or_else(String::new, |key| format!("; {key} undoes it"));
     let then = format!(
-        "tokens before and after it are timed; it stays if they are faster, else it is taken back by itself{undo}"
+        "tokens with it and without it are timed in turns; it stays if they are faster, else it is taken back by itself{undo}"
     );
     lines.extend(fact("then", &then, width, Style::new()));
     lines
@@ -263,7 +270,7 @@ fn about(app: &App, r: &Recommendation, width: usize) -> Vec<Line<'static>> {
 
 fn about_all(app: &App, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    let text = "Each is applied and measured against the tokens before it: what is faster stays, the rest is taken back. \
+    let text = "Each is applied and measured in turns with what is in force: what is faster stays, the rest is taken back. \
                 One that is clearly slower is broken off early.";
     lines.extend(fact("", text, width, Style::new()));
     let open = open(app);

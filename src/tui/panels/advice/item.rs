@@ -101,11 +101,9 @@ fn gained(app: &App, r: &Recommendation) -> (String, Style) {
     let theme = &app.theme;
     match &r.status {
         Status::Open | Status::Measuring { .. } => {
-            let after = r.expected.map(|i| i.mid).or(r.expected_tok_s);
-            let text = match (base(app), after) {
-                (Some(before), Some(after)) => gain(before, after),
-                _ => String::new(),
-            };
+            let text = r
+                .ratio(base(app))
+                .map_or_else(String::new, |ratio| gain(1.0, ratio));
             match text.is_empty() {
                 true => ("?".into(), theme.dim),
                 false => (text, theme.good),
@@ -166,7 +164,8 @@ fn outcome(app: &App, r: &Recommendation, width: usize) -> Line<'static> {
             let share = f64::from(*done) / f64::from((*total).max(1));
             spans.push(Span::styled("measuring ", theme.warn));
             spans.extend(chrome::bar(share, 12, g, theme.warn, theme.dim));
-            spans.push(Span::styled(format!(" {done}/{total} tokens"), theme.dim));
+            let what = if r.of_prompts { "prompts" } else { "tokens" };
+            spans.push(Span::styled(format!(" {done}/{total} {what}"), theme.dim));
         }
         Status::Applied {
             before_tok_s,
@@ -187,7 +186,11 @@ fn outcome(app: &App, r: &Recommendation, width: usize) -> Line<'static> {
             spans.push(Span::styled(verdict, style));
             let before = tok_s(Some(*before_tok_s));
             let after = tok_s(Some(*after_tok_s));
-            spans.push(Span::raw(format!(", {before} {} {after} tok/s", g.arrow)));
+            let of = if r.of_prompts { " of prompts" } else { "" };
+            spans.push(Span::raw(format!(
+                ", {before} {} {after} tok/s{of}",
+                g.arrow
+            )));
             let spread = number(spread * 100.0, 1);
             let text = format!(" {}{spread}%", g.plus_minus);
             spans.push(Span::styled(text, theme.dim));
@@ -227,6 +230,9 @@ fn expected(app: &App, r: &Recommendation) -> Vec<Part> {
             let text = format!("{} tok/s", tok_s(Some(v)));
             parts.push(Part::new(1, vec![Span::raw(text)]));
             parts.extend(r.expected.map(|i| dim(2, format!("({})", range(app, &i)))));
+        }
+        None if r.of_prompts && r.gain.is_some() => {
+            parts.push(dim(1, "of the rate of prompts".into()))
         }
         None => parts.push(dim(1, "gain not known until measured".into())),
     }
