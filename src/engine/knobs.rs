@@ -414,7 +414,7 @@ pub const KNOBS: &[Knob] = &[
         name: "kv-type",
         flag: "--kv-type",
         what: "element type of the kv cache",
-        risk: "q8_0 rounds keys and values: answers may differ",
+        risk: "another type rounds keys and values otherwise: answers may differ",
         acts_on: ActsOn::Both,
         cost: Cost::Rebuild,
         numbers: Numbers::Precision,

@@ -142,9 +142,17 @@ impl RecommendReport {
                 p.mid, p.low, p.high
             )?;
         }
+        if let Some(l) = &t.limit {
+            let share = l.share * 100.0;
+            writeln!(
+                f,
+                "limited by  {}: {share:.0}% of a token, measured",
+                l.class
+            )?;
+        }
         if let Some(b) = &t.bottleneck {
             let sure = b.confidence * 100.0;
-            writeln!(f, "bottleneck  {} ({sure:.0}%): {}", b.class, b.why)?;
+            writeln!(f, "predicted   {} ({sure:.0}% sure): {}", b.class, b.why)?;
         }
         for warning in &t.warnings {
             writeln!(f, "note        {warning}")?;

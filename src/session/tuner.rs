@@ -13,8 +13,11 @@ use crate::model::Model;
 use crate::tuner::ab::Outcome;
 use crate::tuner::describe;
 use crate::tuner::fingerprint::this_machine;
+use crate::tuner::learn::logistic;
+use crate::tuner::measure::time_shares;
+use crate::tuner::recommendation::LimitFrame;
 use crate::tuner::rules::Advice;
-use crate::tuner::run::{Hardware, ModelShape, Origin, Run, Test, Trial};
+use crate::tuner::run::{Hardware, ModelShape, Origin, Run, Test, TimeShares, Trial};
 use crate::tuner::store::{Store, StoreError};
 use crate::tuner::suggest::{self, Grounds, Moment};
 use crate::tuner::telemetry;
@@ -81,6 +84,8 @@ pub(super) struct Tuner {
     /// When the last question was asked, and about which setup.
     asked: Option<(Instant, Setup)>,
     waiting: bool,
+    /// What limited a token when it was looked at last.
+    limit: Option<LimitFrame>,
     /// The thread has ended by itself.
     is_gone: bool,
     hardware: Hardware,
@@ -113,6 +118,7 @@ impl Tuner {
             latest: None,
             asked: None,
             waiting: false,
+            limit: None,
             is_gone: false,
             hardware,
             shape: describe::model_shape(&loaded.model, &loaded.name()),
@@ -198,7 +204,9 @@ impl Session {
         let (racing, idle) = (self.advice.measuring.is_some(), self.is_idle());
         let tok_s = s.rates.decode_mean_tok_s;
         let setup = self.setup();
+        let roof = self.roof();
         let Some(tuner) = &mut self.tuner else { return };
+        tuner.limit = time_shares(&s.bricks, roof).and_then(|shares| limit(&shares));
         tuner.collect();
         // While two setups take turns there is no moment to speak of.
         if !racing && tok_s.is_some() && tuner.is_due(&setup, idle) {
@@ -269,6 +277,7 @@ impl Session {
                 .warnings
                 .push("the tuner has stopped; start cbtop again to have its predictions".into());
         }
+        frame.limit.clone_from(&tuner.limit);
         frame.race = race.as_ref().map(super::race::Race::frame);
         frame.bandit = bandit.as_ref().map(super::bandit::KernelBandit::frame);
         if tuner.latest.is_some() && race.is_none() {
@@ -346,6 +355,21 @@ impl Session {
             run(&finished.after, after_tok_s),
         ])));
     }
+}
+
+/// The class with most of the time.
+fn limit(shares: &TimeShares) -> Option<LimitFrame> {
+    let at = logistic::label(shares)?;
+    let of = [
+        shares.memory,
+        shares.compute,
+        shares.launch,
+        shares.attention,
+    ];
+    Some(LimitFrame {
+        class: logistic::CLASSES[at].into(),
+        share: of[at],
+    })
 }
 
 /// Keeps runs in a store, which is opened or made if it is not open yet.

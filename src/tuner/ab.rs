@@ -261,9 +261,12 @@ impl Outcome {
         self.after_tok_s / self.before_tok_s
     }
 
-    /// Half the width of the interval, as a share of the ratio.
+    /// From the ratio to that end of its interval which is nearer to 1, as a share of the ratio: it is less than the gain or
+    /// loss where the interval leaves out 1.
     pub fn spread(&self) -> f64 {
-        (self.high - self.low) / 2.0 / self.ratio()
+        let ratio = self.ratio();
+        let end = if ratio >= 1.0 { self.low } else { self.high };
+        (ratio - end).abs() / ratio
     }
 
     /// Whether the interval leaves out 1.

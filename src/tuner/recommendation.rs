@@ -120,7 +120,8 @@ pub enum RecommendationStatus {
         before_tok_s: f64,
         /// Median rate after, tokens a second.
         after_tok_s: f64,
-        /// Half the width of the 95% confidence interval of `after / before`, as a share of the ratio.
+        /// From the ratio `after / before` to that end of its 95% confidence interval which is nearer to 1, as a share of the
+        /// ratio.
         spread: f64,
         /// Whether the interval leaves out 1.
         significant: bool,
@@ -159,8 +160,11 @@ pub struct TunerFrame {
     pub predicted: Option<Interval>,
     /// Rate to expect with the most promising change of every knob that trying all would try, as if they were independent.
     pub with_changes: Option<Interval>,
-    /// What limits a token.
+    /// What limits a token, by the classifier.
     pub bottleneck: Option<BottleneckFrame>,
+    /// What limits it as measured: the class with most of the time under the probed roof.
+    #[serde(default)]
+    pub limit: Option<LimitFrame>,
     /// Kernel variants by the forest's votes, the best first, shares that sum to 1.
     pub kernels: Vec<(String, f64)>,
     /// Why the predictions are to be doubted: a machine or model unlike all that was learned from, figures that drift away
@@ -184,6 +188,15 @@ pub struct BottleneckFrame {
     pub confidence: f64,
     /// The features that speak most for it, in words.
     pub why: String,
+}
+
+/// What limits a token, as measured.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LimitFrame {
+    /// As in [`BottleneckFrame`].
+    pub class: String,
+    /// Its share of the time of a token, 0 to 1.
+    pub share: f64,
 }
 
 /// The bandit over kernel variants.

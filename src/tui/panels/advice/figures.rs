@@ -80,9 +80,17 @@ fn one_line(app: &App, t: &TunerFrame, width: usize) -> Line<'static> {
         ];
         parts.push(Part::new(1, spans));
     }
-    if let Some(b) = &t.bottleneck {
-        let text = format!("limit {} {}", class(app, b), sure(b));
-        parts.push(Part::new(2, vec![Span::raw(text)]));
+    match (&t.limit, &t.bottleneck) {
+        (Some(l), _) => {
+            let share = number(l.share * 100.0, 0);
+            let text = format!("limit {} {share}%", sanitise(&l.class, theme.glyphs.ascii));
+            parts.push(Part::new(2, vec![Span::raw(text)]));
+        }
+        (None, Some(b)) => {
+            let text = format!("limit {} {}", class(app, b), sure(b));
+            parts.push(Part::new(2, vec![Span::raw(text)]));
+        }
+        (None, None) => {}
     }
     chrome::join(parts, &Span::styled(dot(app), theme.dim), width)
 }
@@ -97,6 +105,30 @@ fn class(app: &App, b: &BottleneckFrame) -> String {
 
 fn sure(b: &BottleneckFrame) -> String {
     format!("({}% sure)", number(b.confidence * 100.0, 0))
+}
+
+/// What limits a token: as measured where it was, and what the model says with `why`.
+fn limited(app: &App, t: &TunerFrame) -> Option<String> {
+    let g = &app.theme.glyphs;
+    let predicted = t.bottleneck.as_ref().map(|b| {
+        let reasons = sanitise(&b.why, g.ascii);
+        let reasons = match reasons.as_str() {
+            "" => String::new(),
+            reasons => format!(": {reasons}"),
+        };
+        format!("{} {}{reasons}", class(app, b), sure(b))
+    });
+    match (&t.limit, predicted) {
+        (None, predicted) => predicted.map(|p| format!("limited by {p}")),
+        (Some(l), predicted) => {
+            let share = number(l.share * 100.0, 0);
+            let model = predicted.map_or_else(String::new, |p| format!("; the model says {p}"));
+            Some(format!(
+                "limited by {}, {share}% of a token{model}",
+                sanitise(&l.class, g.ascii)
+            ))
+        }
+    }
 }
 
 fn short(app: &App, t: &TunerFrame, width: usize) -> Vec<Line<'static>> {
@@ -135,9 +167,7 @@ fn short(app: &App, t: &TunerFrame, width: usize) -> Vec<Line<'static>> {
     } else {
         line(false)
     }];
-    if let Some(b) = &t.bottleneck {
-        let why = sanitise(&b.why, g.ascii);
-        let text = format!("limited by {} {}: {why}", class(app, b), sure(b));
+    if let Some(text) = limited(app, t) {
         lines.push(Line::raw(fit(&text, width, g.ellipsis)));
     }
     lines
@@ -180,14 +210,7 @@ fn full(app: &App, t: &TunerFrame, width: usize) -> Vec<Line<'static>> {
         let cells = predicted(i, now.map_or_else(String::new, |v| gain(v, i.mid)));
         lines.push(row("with all changes", cells, theme.strong));
     }
-    if let Some(b) = &t.bottleneck {
-        let text = format!("limited by {} {}", class(app, b), sure(b));
-        let why = sanitise(&b.why, g.ascii);
-        let text = if why.is_empty() {
-            text
-        } else {
-            format!("{text}: {why}")
-        };
+    if let Some(text) = limited(app, t) {
         lines.extend(wrapped(&text, "", width, Style::new()));
     }
     let method = sanitise(&t.method, g.ascii);
@@ -261,7 +284,8 @@ pub fn nothing(app: &App, width: usize) -> Vec<Line<'static>> {
         says => &sanitise(says, theme.glyphs.ascii),
     };
     let mut lines = wrapped(says, "", width, theme.strong);
-    let helps = match t.bottleneck.as_ref().map(|b| b.class.as_str()) {
+    let measured = t.limit.as_ref().map(|l| l.class.as_str());
+    let helps = match measured.or(t.bottleneck.as_ref().map(|b| b.class.as_str())) {
         Some("memory") => {
             "Memory limits a token: fewer bytes (a smaller quantisation, several sequences at once) or more bandwidth would help."
         }
