@@ -4,9 +4,10 @@
 //! accuracy of kernels, the accuracy of bottlenecks. What they cannot show is left out and said to be.
 
 use super::fingerprint::fingerprint;
+use super::learn::logistic;
 use super::measure::time_shares;
 use super::oracle::Predict;
-use super::run::{Hardware, MachineKind, ModelShape, Test, TimeShares, Trial};
+use super::run::{Hardware, MachineKind, ModelShape, Test, Trial};
 use crate::engine::config::EngineInfo;
 use crate::engine::knobs::Setting;
 use crate::model::ModelInfo;
@@ -176,7 +177,8 @@ impl Profiled<'_> {
     /// What limits it, by time under the probed roof; `None` where it is not known of most of the time.
     fn bottleneck(&self) -> Option<&'static str> {
         let roof = Roof::probed(self.machine.read_bandwidth_gbps);
-        limit(&time_shares(self.bricks, roof)?)
+        let class = logistic::label(&time_shares(self.bricks, roof)?)?;
+        Some(logistic::CLASSES[class])
     }
 
     /// What must be equal for two profiles to differ in their kernels alone.
@@ -186,18 +188,6 @@ impl Profiled<'_> {
         trial.test.generated = 0;
         trial.key()
     }
-}
-
-/// The class with most of the time; `None` where what is not known is more.
-fn limit(s: &TimeShares) -> Option<&'static str> {
-    let classes = [
-        ("memory", s.memory),
-        ("compute", s.compute),
-        ("launch", s.launch),
-        ("attention", s.attention),
-    ];
-    let most = classes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (most.1 > s.unknown).then_some(most.0)
 }
 
 /// Compares what is predicted with what was measured.

@@ -188,21 +188,14 @@ fn options(t: &Train) -> BrickOptions {
 
 /// Mean error of the chosen method on what is furthest from what it learned; `None` where nothing was held out.
 fn error(t: &Trained) -> Option<f64> {
-    let evaluation = t.rates.as_ref()?;
-    let of_chosen = |s: &cbtop::tuner::learn::evaluate::SplitScores| {
-        let method = s.methods.iter().find(|m| m.method == evaluation.chosen)?;
-        Some(method.score.mape)
-    };
-    let new = cbtop::tuner::learn::split::By::New.name();
-    let split = evaluation.splits.iter().find(|s| s.held_out == new);
-    of_chosen(split?)
+    Some(t.rates.as_ref().ok()?.deciding_score()?.mape)
 }
 
 /// The mean of what was judged, as in `cbtop brick-tune`.
 fn score(t: &Trained) -> Option<f64> {
     let accuracy = |j: &Judged| match j {
         Judged::Figures(f) => Some(f.report.accuracy),
-        Judged::None(_) => None,
+        Judged::None(_) | Judged::Unmeasured => None,
     };
     let parts = [
         error(t).map(|e| 1.0 - e),
@@ -221,6 +214,7 @@ fn judged(t: &Trained) -> String {
     let accuracy = |j: &Judged| match j {
         Judged::Figures(f) => format!("{:.0}% right", f.report.accuracy * 100.0),
         Judged::None(why) => format!("none: {why}"),
+        Judged::Unmeasured => "not measured".into(),
     };
     let error = error(t).map_or("not judged".into(), |e| format!("{:.1}%", e * 100.0));
     format!(

@@ -2,7 +2,7 @@
 
 use super::runs;
 use crate::cli::tune::TrainArgs;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use cbtop::tuner::features::{self, TunerFeatures};
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
 use cbtop::tuner::learn::drift;
@@ -12,7 +12,7 @@ use cbtop::tuner::learn::throughput::TrainOptions;
 use cbtop::tuner::learn::train::{BrickOptions, Judged, Trained};
 use cbtop::tuner::run::Run;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,11 +26,6 @@ pub fn run(args: &TrainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let target = target(args)?;
     let (runs, read) = runs::read(&args.data, args.store.as_deref(), args.all)?;
     writeln!(out, "{read} runs read, {} learned from.", runs.len())?;
-    let before = if target.exists() {
-        Some(BrickTuner::load(&target).context("reading the model that would be replaced")?)
-    } else {
-        None
-    };
     let options = BrickOptions {
         only: args.only.iter().map(|p| (*p).into()).collect(),
         rates: TrainOptions {
@@ -38,7 +33,7 @@ pub fn run(args: &TrainArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
             ..TrainOptions::default()
         },
         trained_at: newest(&runs).unwrap_or_else(now),
-        before,
+        before: before(&target),
         ..BrickOptions::default()
     };
     let trained = BrickTuner::train(&runs, &options)?;
@@ -63,6 +58,17 @@ fn target(args: &TrainArgs) -> anyhow::Result<PathBuf> {
         .ok_or_else(|| anyhow!("no folder for the model: HOME is not set; name a file with --out"))
 }
 
+/// The model that is to be replaced. A damaged one is no reason not to replace it.
+fn before(target: &Path) -> Option<BrickTuner> {
+    if !target.exists() {
+        return None;
+    }
+    let damaged = |e| {
+        eprintln!("cbtop: the model that is replaced cannot be read, nothing is kept of it: {e}");
+    };
+    BrickTuner::load(target).map_err(damaged).ok()
+}
+
 /// The time of the newest run: the same runs give the same model.
 fn newest(runs: &[Run]) -> Option<i64> {
     runs.iter().filter_map(|r| r.unix_s).max()
@@ -75,8 +81,8 @@ fn now() -> i64 {
 
 fn report(trained: &Trained, out: &mut impl Write) -> anyhow::Result<()> {
     match &trained.rates {
-        Some(evaluation) => rates(evaluation, out)?,
-        None => writeln!(out, "Rates: not learned.")?,
+        Ok(evaluation) => rates(evaluation, out)?,
+        Err(why) => writeln!(out, "Rates: {why}.")?,
     }
     judged("Kernels", &trained.kernels, out)?;
     judged("Bottleneck", &trained.bottleneck, out)
@@ -104,7 +110,12 @@ fn rates(evaluation: &Evaluation, out: &mut impl Write) -> anyhow::Result<()> {
             )?;
         }
     }
-    writeln!(out, "  used: {}.", evaluation.chosen.name())?;
+    writeln!(
+        out,
+        "  used: {}, the best with {} held out.",
+        evaluation.chosen.name(),
+        evaluation.decided_by
+    )?;
     Ok(())
 }
 
@@ -141,6 +152,13 @@ fn judged(what: &str, judged: &Judged, out: &mut impl Write) -> anyhow::Result<(
     let figures = match judged {
         Judged::None(why) => {
             writeln!(out, "{what}: none, {why}.")?;
+            return Ok(());
+        }
+        Judged::Unmeasured => {
+            writeln!(
+                out,
+                "{what}: learned but not measured, too few groups of runs to hold one out."
+            )?;
             return Ok(());
         }
         Judged::Figures(figures) => figures,

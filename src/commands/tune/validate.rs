@@ -56,12 +56,12 @@ pub fn run(args: &ValidateArgs, out: &mut impl Write) -> anyhow::Result<ExitCode
 fn tables(e: &Evaluation, targets: &[Target], out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(
         out,
-        "{} runs of {} machines and {} models. Used: {}, the best on {}.",
+        "{} runs of {} machines and {} models. Used: {}, the best with {} held out.",
         e.runs,
         e.machines,
         e.models,
         e.chosen.name(),
-        "new machines, and new models of the commonest"
+        e.decided_by
     )?;
     for split in &e.splits {
         table(split, out)?;

@@ -10,10 +10,13 @@ use crate::tuner::run::{Run, Trial};
 
 /// The share of the roofline that generation and prompts reach by rule of thumb: of the bandwidth most, of the peak of
 /// narrow arithmetic little.
-const RULE: [f64; 2] = [0.6, 0.15];
+pub(super) const RULE: [f64; 2] = [0.6, 0.15];
 
 /// Runs that an answer is made of.
 const NEIGHBOURS: usize = 5;
+
+/// Runs that are kept: an answer looks at each, and all must fit a model's file.
+const MOST_ROWS: usize = 8192;
 
 /// A formula with the width of its intervals.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +101,7 @@ pub struct Nearest {
 }
 
 impl Nearest {
-    /// Keeps the runs. Intervals are made of the answers for runs by runs of other groups.
+    /// Keeps the runs, of very many an even part. Intervals are made of the answers for runs by runs of other groups.
     ///
     /// # Errors
     /// No runs.
@@ -106,6 +109,8 @@ impl Nearest {
         if runs.is_empty() {
             return Err(TrainError::TooFew(0));
         }
+        let kept = runs.len().min(MOST_ROWS);
+        let runs: Vec<&Run> = (0..kept).map(|i| runs[i * runs.len() / kept]).collect();
         let rows: Vec<[f32; PREDICTORS]> = runs.iter().map(|r| row(&r.trial)).collect();
         let share = |r: &&Run| (r.tok_s / bound(&r.trial)).max(1e-12).ln();
         let mut nearest = Self {
@@ -114,7 +119,7 @@ impl Nearest {
             rows,
             width: 6.0,
         };
-        let groups = groups(runs, By::New);
+        let groups = groups(&runs, By::New);
         // Some hundred are enough to know how wide nine of ten are.
         let step = (runs.len() / 300).max(1);
         let errors: Vec<f64> = (0..runs.len())

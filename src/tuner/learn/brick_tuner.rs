@@ -25,7 +25,7 @@ pub struct About {
     pub version: u32,
     /// When, seconds since 1970 UTC.
     pub trained_at: i64,
-    /// Runs learned from.
+    /// Runs that the rates were learned from.
     pub samples: usize,
     /// Distinct machines among them.
     pub machines: usize,

@@ -224,7 +224,7 @@ fn held_out(rows: &[Residual], freedom: Freedom) -> Option<Vec<f64>> {
     Some(errors)
 }
 
-/// Half-width that holds nine of ten held-out errors (split conformal: Lei et al., JASA 113, 2018); `None` with fewer than ten.
+/// Half-width that holds nine of ten held-out errors (split conformal: Lei et al., JASA 113, 2018); `None` with fewer than nine.
 fn half_width(errors: Vec<f64>) -> Option<f32> {
     let mut sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
     sizes.sort_by(f64::total_cmp);

@@ -3,7 +3,7 @@
 use super::baselines::{Formula, Nearest};
 use super::split::{By, Fold, by_time, k_fold};
 use super::stats::{quantile, r2, spearman};
-use super::throughput::{ThroughputRegressor, TrainError, TrainOptions};
+use super::throughput::{LEAST_RUNS, ThroughputRegressor, TrainError, TrainOptions};
 use crate::tuner::recommendation::Interval;
 use crate::tuner::run::{Run, Trial};
 use schemars::JsonSchema;
@@ -159,8 +159,11 @@ pub struct Evaluation {
     pub models: usize,
     /// The splits.
     pub splits: Vec<SplitScores>,
-    /// What is to be used: the best where machines, or models of the commonest one, are held out.
+    /// What is to be used: the best on the split that decided.
     pub chosen: Method,
+    /// What was held out on that split: machines, or models of the commonest one, where enough runs could be tested so; trials
+    /// otherwise.
+    pub decided_by: String,
 }
 
 /// Predicts the tests of every fold with what was learned from the rest.
@@ -242,20 +245,23 @@ fn fold_cv(folds: &[Vec<Outcome>]) -> Option<f64> {
     Some((squares / (means.len() - 1) as f64).sqrt() / middle)
 }
 
-/// Scores of all methods on the same folds. `None` without anything to test.
+/// Scores of all methods on the same folds, but for those that leave too few runs to learn from. `None` without anything to
+/// test.
 ///
 /// # Errors
-/// A part with too few runs to learn from.
+/// Rows that no trees can be grown from.
 pub fn compare(
     runs: &[&Run],
     held_out: &str,
     folds: &[Fold],
     options: &TrainOptions,
 ) -> Result<Option<SplitScores>, TrainError> {
+    let enough = |f: &&Fold| f.train.len() >= LEAST_RUNS;
+    let folds: Vec<Fold> = folds.iter().filter(enough).cloned().collect();
     let mut methods = Vec::new();
     let mut best: Option<(f64, Method)> = None;
     for method in Method::ALL {
-        let outcomes = outcomes(runs, folds, method, options)?;
+        let outcomes = outcomes(runs, &folds, method, options)?;
         let errors: Vec<f64> = outcomes.iter().flatten().map(log_error).collect();
         let (Some(score), Some(error)) = (score(&outcomes), mean(&errors)) else {
             return Ok(None);
@@ -276,32 +282,25 @@ pub fn compare(
 /// Evaluates all methods on every kind of split, five folds each, and on the newest fifth.
 ///
 /// # Errors
-/// Too few runs.
+/// No runs that can be held out and leave enough to learn from.
 pub fn evaluate(runs: &[&Run], options: &TrainOptions) -> Result<Evaluation, TrainError> {
     let usable = |r: &&&Run| r.tok_s.is_finite() && r.tok_s > 0.0;
     let runs: Vec<&Run> = runs.iter().filter(usable).copied().collect();
     let mut splits = Vec::new();
-    let mut chosen = Method::Roofline;
     for by in By::ALL {
         let folds = k_fold(&runs, by, 5, options.seed);
-        // One group alone cannot be held out from itself.
-        if folds.len() < 2 {
-            continue;
-        }
-        if let Some(scores) = compare(&runs, by.name(), &folds, options)? {
-            if by == By::New {
-                chosen = scores.best;
-            }
-            splits.push(scores);
-        }
+        splits.extend(compare(&runs, by.name(), &folds, options)?);
     }
     let newest = by_time(&runs, 0.2);
-    if !newest.train.is_empty()
-        && !newest.test.is_empty()
-        && let Some(scores) = compare(&runs, "the newest fifth", &[newest], options)?
-    {
-        splits.push(scores);
-    }
+    splits.extend(compare(&runs, "the newest fifth", &[newest], options)?);
+    let Some(decides) = deciding(&splits) else {
+        return Err(if runs.len() < LEAST_RUNS {
+            TrainError::TooFew(runs.len())
+        } else {
+            TrainError::NotHeldOut(runs.len())
+        });
+    };
+    let (chosen, decided_by) = (decides.best, decides.held_out.clone());
     let distinct = |of: fn(&Run) -> &str| {
         let names: std::collections::BTreeSet<&str> = runs.iter().map(|r| of(r)).collect();
         names.len()
@@ -312,10 +311,26 @@ pub fn evaluate(runs: &[&Run], options: &TrainOptions) -> Result<Evaluation, Tra
         models: distinct(|r| &r.trial.model.name),
         splits,
         chosen,
+        decided_by,
     })
 }
 
+/// The split whose best method is used: what is furthest from what was learned, unless too few runs could be tested so.
+fn deciding(splits: &[SplitScores]) -> Option<&SplitScores> {
+    let tested = |s: &SplitScores| s.methods.first().map_or(0, |m| m.score.runs);
+    let of = |by: By| splits.iter().find(|s| s.held_out == by.name());
+    of(By::New)
+        .filter(|s| tested(s) >= LEAST_RUNS)
+        .or_else(|| of(By::Trial))
+        .or_else(|| splits.iter().max_by_key(|s| tested(s)))
+}
+
 impl Evaluation {
+    /// The chosen method's score on the split that decided.
+    pub fn deciding_score(&self) -> Option<&Score> {
+        self.score(&self.decided_by)
+    }
+
     /// The chosen method's score where this was held out.
     pub fn score(&self, held_out: &str) -> Option<&Score> {
         let split = self.splits.iter().find(|s| s.held_out == held_out)?;

@@ -85,7 +85,7 @@ pub struct KernelForest {
 pub struct Grown {
     /// The forest of all rows.
     pub forest: KernelForest,
-    /// By row, from a forest and a temperature of other groups.
+    /// By row, from a forest and a temperature of other groups; rows whose other groups give no forest are left out.
     pub held_out: Vec<Scored>,
 }
 
@@ -101,9 +101,9 @@ impl KernelForest {
         options: &ForestOptions,
     ) -> Result<Grown, ClassifierError> {
         check(rows, classes.len())?;
-        let votes = held_out_votes(rows, classes.len(), options)?;
+        let votes = held_out_votes(rows, classes.len(), options);
         let held_out = calibrated_by_others(rows, &votes);
-        let temperature = temperature(rows.iter().zip(&votes).map(|(r, v)| (r.class, v)));
+        let temperature = temperature(voted(rows, &votes));
         let trees = grow(rows, classes.len(), options)?;
         Ok(Grown {
             forest: Self {
@@ -261,14 +261,13 @@ fn soften(shares: &mut [f32], temperature: f32) {
     }
 }
 
-/// Vote shares of every row from a forest that did not see its group.
+/// Vote shares of every row from a forest that did not see its group; `None` where there is no such forest.
 fn held_out_votes(
     rows: &[Example],
     classes: usize,
     options: &ForestOptions,
-) -> Result<Vec<Vec<f32>>, ClassifierError> {
-    let even = vec![1.0 / classes as f32; classes];
-    let mut out = vec![even; rows.len()];
+) -> Vec<Option<Vec<f32>>> {
+    let mut out = vec![None; rows.len()];
     for f in 0..FOLDS {
         let held = |r: &Example| metrics::fold(r.group, FOLDS) == f;
         let train: Vec<Example> = rows.iter().filter(|r| !held(r)).copied().collect();
@@ -276,39 +275,55 @@ fn held_out_votes(
         if check(&train, classes).is_err() || !rows.iter().any(held) {
             continue;
         }
-        let trees = grow(&train, classes, options)?;
+        let Ok(trees) = grow(&train, classes, options) else {
+            continue;
+        };
         for (row, out) in rows.iter().zip(&mut out) {
             if held(row) {
-                *out = votes(&trees, classes, row.x);
+                *out = Some(votes(&trees, classes, row.x));
             }
         }
     }
-    Ok(out)
+    out
+}
+
+/// Classes with the votes there are.
+fn voted<'a>(
+    rows: &'a [Example],
+    votes: &'a [Option<Vec<f32>>],
+) -> impl Iterator<Item = (usize, &'a Vec<f32>)> {
+    let pairs = rows.iter().zip(votes);
+    pairs.filter_map(|(r, v)| Some((r.class, v.as_ref()?)))
 }
 
 /// Probabilities of every row with the temperature of the other folds.
-fn calibrated_by_others(rows: &[Example], votes: &[Vec<f32>]) -> Vec<Scored> {
+fn calibrated_by_others(rows: &[Example], votes: &[Option<Vec<f32>>]) -> Vec<Scored> {
     let fold = |r: &Example| metrics::fold(r.group, FOLDS);
     let of: Vec<f32> = (0..FOLDS)
         .map(|f| {
             let others = rows.iter().zip(votes).filter(|(r, _)| fold(r) != f);
-            temperature(others.map(|(r, v)| (r.class, v)))
+            temperature(others.filter_map(|(r, v)| Some((r.class, v.as_ref()?))))
         })
         .collect();
-    let scored = |(row, votes): (&Example, &Vec<f32>)| {
-        let mut probabilities = votes.clone();
+    let scored = |(at, (row, votes)): (usize, (&Example, &Option<Vec<f32>>))| {
+        let mut probabilities = votes.clone()?;
         soften(&mut probabilities, of[fold(row) as usize]);
-        Scored {
+        Some(Scored {
+            row: at,
             class: row.class,
             probabilities,
-        }
+        })
     };
-    rows.iter().zip(votes).map(scored).collect()
+    let pairs = rows.iter().zip(votes).enumerate();
+    pairs.filter_map(scored).collect()
 }
 
-/// The temperature under which the true classes are likeliest (Guo et al., ICML 2017, section 4.2).
+/// The temperature under which the true classes are likeliest (Guo et al., ICML 2017, section 4.2); 1 without rows.
 fn temperature<'a>(rows: impl Iterator<Item = (usize, &'a Vec<f32>)>) -> f32 {
     let rows: Vec<(usize, &Vec<f32>)> = rows.collect();
+    if rows.is_empty() {
+        return 1.0;
+    }
     let loss = |temperature: f32| -> f64 {
         let one = |(class, votes): &(usize, &Vec<f32>)| {
             let mut p = (*votes).clone();

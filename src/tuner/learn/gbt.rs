@@ -48,8 +48,6 @@ pub struct GbtOptions {
     pub loss: Loss,
     /// Which way the answer may go with each column; columns beyond its end are free.
     pub directions: Vec<Direction>,
-    /// With validation rows: trees without a better result on them after which training stops.
-    pub patience: usize,
     /// Seed of the draws of rows and columns.
     pub seed: u64,
 }
@@ -68,7 +66,6 @@ impl Default for GbtOptions {
             bins: 255,
             loss: Loss::Squared,
             directions: Vec::new(),
-            patience: 20,
             seed: 1,
         }
     }
@@ -111,54 +108,34 @@ pub struct Gbt {
 }
 
 impl Gbt {
-    /// Learns from rows; with `validation` it stops when these are answered no better.
+    /// Learns from rows.
     ///
     /// # Errors
     /// Rows that do not fit together or hold what is no number.
-    pub fn train(
-        rows: &Rows,
-        validation: Option<&Rows>,
-        options: &GbtOptions,
-    ) -> Result<Self, GbtError> {
+    pub fn train(rows: &Rows, options: &GbtOptions) -> Result<Self, GbtError> {
         let columns = check(rows)?;
-        if let Some(v) = validation {
-            let theirs = check(v)?;
-            if theirs != columns {
-                return Err(GbtError::Shape);
-            }
-        }
         let total: f64 = rows.weight.iter().sum();
         let weighted = rows.y.iter().zip(rows.weight).map(|(y, w)| y * w);
         let base = weighted.sum::<f64>() / total;
         let binned = Binned::new(rows.x, columns, options.bins);
         let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
         let mut answers = vec![base; rows.y.len()];
-        let mut held_out = Progress::new(validation, base, options);
-        let mut grown: Vec<(Node, Vec<f64>)> = Vec::new();
-        for _ in 0..options.trees {
-            let gradients = gradients(rows, &answers, options.loss);
-            let seen = draw(rows.y.len(), options.row_share, &mut rng);
-            let columns = draw(columns, options.column_share, &mut rng);
-            let tree = grow::tree(&binned, &gradients, rows.weight, seen, &columns, options);
-            let Some((node, gain)) = tree else { break };
-            for (answer, x) in answers.iter_mut().zip(rows.x) {
-                *answer += f64::from(walk(&node, x));
-            }
-            let go_on = held_out.as_mut().is_none_or(|p| p.add(&node));
-            grown.push((node, gain));
-            if !go_on {
-                break;
-            }
-        }
-        grown.truncate(held_out.map_or(usize::MAX, |p| p.best_trees));
         let mut model = Self {
             base,
             trees: Trees::new(1),
             gain: vec![0.0; columns],
         };
-        for (node, gain) in &grown {
-            model.trees.push(node);
-            model.gain.iter_mut().zip(gain).for_each(|(m, g)| *m += g);
+        for _ in 0..options.trees {
+            let gradients = gradients(rows, &answers, options.loss);
+            let seen = draw(rows.y.len(), options.row_share, &mut rng);
+            let drawn = draw(columns, options.column_share, &mut rng);
+            let tree = grow::tree(&binned, &gradients, rows.weight, seen, &drawn, options);
+            let Some((node, gain)) = tree else { break };
+            for (answer, x) in answers.iter_mut().zip(rows.x) {
+                *answer += f64::from(walk(&node, x));
+            }
+            model.trees.push(&node);
+            model.gain.iter_mut().zip(&gain).for_each(|(m, g)| *m += g);
         }
         let total: f64 = model.gain.iter().sum();
         if total > 0.0 {
@@ -277,59 +254,6 @@ fn walk(node: &Node, x: &[f32]) -> f32 {
                 at = if lower { left } else { right };
             }
         }
-    }
-}
-
-/// How validation rows are answered while trees are added.
-struct Progress<'a> {
-    rows: &'a Rows<'a>,
-    answers: Vec<f64>,
-    trees: usize,
-    best: f64,
-    best_trees: usize,
-    patience: usize,
-    loss: Loss,
-}
-
-impl<'a> Progress<'a> {
-    fn new(rows: Option<&'a Rows<'a>>, base: f64, options: &GbtOptions) -> Option<Self> {
-        let rows = rows?;
-        let mut progress = Self {
-            rows,
-            answers: vec![base; rows.y.len()],
-            trees: 0,
-            best: 0.0,
-            best_trees: 0,
-            patience: options.patience,
-            loss: options.loss,
-        };
-        progress.best = progress.error();
-        Some(progress)
-    }
-
-    fn error(&self) -> f64 {
-        let of = |((a, y), w): ((&f64, &f64), &f64)| {
-            let error = (a - y).abs();
-            w * match self.loss {
-                Loss::Huber(d) if error > d.abs() => d.abs() * (2.0 * error - d.abs()),
-                _ => error * error,
-            }
-        };
-        let rows = self.answers.iter().zip(self.rows.y).zip(self.rows.weight);
-        rows.map(of).sum()
-    }
-
-    /// Counts a tree in; whether there is hope left.
-    fn add(&mut self, tree: &Node) -> bool {
-        for (answer, x) in self.answers.iter_mut().zip(self.rows.x) {
-            *answer += f64::from(walk(tree, x));
-        }
-        self.trees += 1;
-        let error = self.error();
-        if error < self.best {
-            (self.best, self.best_trees) = (error, self.trees);
-        }
-        self.trees < self.best_trees + self.patience.max(1)
     }
 }
 

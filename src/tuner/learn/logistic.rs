@@ -56,7 +56,7 @@ pub struct BottleneckModel {
 pub struct Fitted {
     /// The classifier of all rows.
     pub model: BottleneckModel,
-    /// By row.
+    /// By row; rows whose other groups give no classifier are left out.
     pub held_out: Vec<Scored>,
 }
 
@@ -69,33 +69,21 @@ impl BottleneckModel {
         check(rows, CLASSES.len())?;
         let model = fit(rows)?;
         let mut held_out = Vec::with_capacity(rows.len());
-        let mut places = Vec::with_capacity(rows.len());
         for f in 0..FOLDS {
             let held = |r: &Example| metrics::fold(r.group, FOLDS) == f;
             let train: Vec<Example> = rows.iter().filter(|r| !held(r)).copied().collect();
-            let partial = if check(&train, CLASSES.len()).is_ok() {
-                Some(fit(&train)?)
-            } else {
-                None
-            };
-            for (at, row) in rows.iter().enumerate().filter(|(_, r)| held(r)) {
-                places.push(at);
-                let even = || vec![1.0 / CLASSES.len() as f32; CLASSES.len()];
-                let probabilities = partial
-                    .as_ref()
-                    .map_or_else(even, |m| m.probabilities(row.x).to_vec());
-                held_out.push((at, row.class, probabilities));
-            }
+            let fitted = check(&train, CLASSES.len()).and_then(|()| fit(&train));
+            // A fold that nothing can be learned from says nothing about its rows.
+            let Ok(partial) = fitted else { continue };
+            let tested = rows.iter().enumerate().filter(|(_, r)| held(r));
+            held_out.extend(tested.map(|(at, row)| Scored {
+                row: at,
+                class: row.class,
+                probabilities: partial.probabilities(row.x).to_vec(),
+            }));
         }
-        held_out.sort_by_key(|(at, ..)| *at);
-        let scored = |(_, class, probabilities)| Scored {
-            class,
-            probabilities,
-        };
-        Ok(Fitted {
-            model,
-            held_out: held_out.into_iter().map(scored).collect(),
-        })
+        held_out.sort_by_key(|s| s.row);
+        Ok(Fitted { model, held_out })
     }
 
     /// Probability of each of [`CLASSES`]; `x` has the columns it was fitted to.

@@ -3,6 +3,8 @@
 /// A row's true class and the probabilities a classifier gave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
+    /// Its place among the rows that were trained on: some are not scored.
+    pub row: usize,
     /// Class, from 0.
     pub class: usize,
     /// Probability of each class.
@@ -131,6 +133,7 @@ mod tests {
 
     fn row(class: usize, probabilities: &[f32]) -> Scored {
         Scored {
+            row: 0,
             class,
             probabilities: probabilities.to_vec(),
         }

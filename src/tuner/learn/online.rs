@@ -149,6 +149,10 @@ impl OnlineTuner {
         }
         let fresh = std::mem::take(&mut self.waiting);
         let learned = self.learn(&fresh);
+        if learned == Learned::Refused {
+            // They are kept all the same: their tasks are held to what is right of them now.
+            self.remember(&self.current(), &fresh);
+        }
         fresh.into_iter().for_each(|k| self.keep(k));
         learned
     }
@@ -219,6 +223,8 @@ impl OnlineTuner {
                 step.half_width = current.half_width;
                 self.remember(&step, fresh);
                 self.tuner.correction = Some(step);
+                // The watch is over predictions that are no longer made.
+                self.drift = ConceptDrift::default();
                 if matches!(self.doubt, Some(Doubt::Drift(_))) {
                     self.doubt = None;
                 }

@@ -61,15 +61,20 @@ pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     correlation(&ranks(a), &ranks(b))
 }
 
+/// Values that differ by less, as a share of them, are equal: a difference is rounding.
+const ROUNDING: f64 = 1e-9;
+
 /// Ranks, equal values sharing their mean.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by(|&a, &b| values[a].total_cmp(&values[b]));
     let mut ranks = vec![0.0; values.len()];
-    for equal in order.chunk_by(|&a, &b| values[a] == values[b]) {
-        let first = order.iter().position(|i| i == &equal[0]).unwrap_or(0);
+    let same = |a: f64, b: f64| a == b || (a - b).abs() < ROUNDING * a.abs().max(b.abs());
+    let mut first = 0;
+    for equal in order.chunk_by(|&a, &b| same(values[a], values[b])) {
         let rank = first as f64 + (equal.len() - 1) as f64 / 2.0;
         equal.iter().for_each(|&i| ranks[i] = rank);
+        first += equal.len();
     }
     ranks
 }
@@ -103,5 +108,10 @@ mod tests {
         );
         assert_eq!(spearman(&[1.0, 2.0], &[1.0, 1.0]), None);
         assert_eq!(ranks(&[5.0, 1.0, 5.0]), [1.5, 0.0, 1.5]);
+        let constant_but_for_rounding = [2.3, 2.3 + 4e-16, 2.3 - 4e-16, 2.3];
+        assert_eq!(
+            spearman(&constant_but_for_rounding, &[1.0, 2.0, 3.0, 4.0]),
+            None
+        );
     }
 }

@@ -150,6 +150,7 @@ mod tests {
                 best: Method::Nearest,
             }],
             chosen: Method::Nearest,
+            decided_by: By::Trial.name().into(),
         };
         let met: Vec<(String, bool)> = targets(&evaluation)
             .into_iter()

@@ -6,6 +6,7 @@
 //! saw nothing of its machine (or, on the commonest machine, of its model), and the errors of these predictions say how wide
 //! an interval must be to hold nine of ten. A second set of trees learns where the errors are large.
 
+use super::baselines::RULE;
 use super::gbt::{Gbt, GbtError, GbtOptions, Loss, Rows};
 use super::split::{By, Fold, k_fold};
 use super::stats::{conformal, weighted_median};
@@ -63,6 +64,11 @@ pub enum TrainError {
     /// Too few runs, or no rate among them.
     #[error("{0} runs with a rate are too few to learn from; {LEAST_RUNS} are the least")]
     TooFew(usize),
+    /// Runs that are all of one trial, or too few to test with some of them.
+    #[error(
+        "of {0} runs none can be held out and leave {LEAST_RUNS} of other trials to learn from; collect more with cbtop tune collect"
+    )]
+    NotHeldOut(usize),
     /// The trees' reason.
     #[error(transparent)]
     Trees(#[from] GbtError),
@@ -236,6 +242,14 @@ impl Line {
         self.offset + self.slope * log_bound
     }
 
+    /// The usual share of the roofline, for a kind without runs.
+    fn rule(decode: bool) -> Self {
+        Self {
+            offset: RULE[usize::from(!decode)].ln(),
+            slope: 1.0,
+        }
+    }
+
     /// Least squares over (log bound, log rate, weight), the slope kept above 0 and at most 1 and then scaled by `keep`.
     fn fit(points: &[(f64, f64, f64)], keep: f64) -> Self {
         let total: f64 = points.iter().map(|p| p.2).sum();
@@ -293,6 +307,9 @@ fn fit(rows: &[Row], at: &[usize], options: &TrainOptions) -> Result<([Line; 2],
         let points: Vec<_> = of_test
             .map(|r| (r.log_bound, r.log_rate, r.weight))
             .collect();
+        if points.is_empty() {
+            return Line::rule(decode);
+        }
         Line::fit(&points, options.slope)
     };
     let lines = [line(true), line(false)];
@@ -326,7 +343,7 @@ fn train_on(
         y,
         weight: &weight,
     };
-    Gbt::train(&rows, None, gbt)
+    Gbt::train(&rows, gbt)
 }
 
 /// A hidden predictor is the same in every row, so that no split is made on it.

@@ -1,6 +1,6 @@
 //! Runs to a [`BrickTuner`], with what it shows on runs it has not seen.
 
-use super::brick_tuner::{About, BrickTuner};
+use super::brick_tuner::BrickTuner;
 use super::evaluate::{Evaluation, Method, evaluate};
 use super::examples::{self, Examples, KernelGroup};
 use super::forest::{ClassifierError, ForestOptions, KernelForest};
@@ -8,7 +8,6 @@ use super::logistic::BottleneckModel;
 use super::metrics::{self, ClassReport, Scored};
 use super::novelty::Novelty;
 use super::rates::Rates;
-use super::split::By;
 use super::throughput::TrainOptions;
 use crate::tuner::run::Run;
 use std::collections::BTreeSet;
@@ -40,7 +39,8 @@ pub struct BrickOptions {
     pub rates: TrainOptions,
     /// When, seconds since 1970 UTC: given, so that the same runs give the same file.
     pub trained_at: i64,
-    /// The model whose other parts stay, and whose version is followed.
+    /// The model whose other parts stay, and whose version is followed; without one, the model that is part of the program
+    /// where only some parts are trained.
     pub before: Option<BrickTuner>,
 }
 
@@ -71,6 +71,8 @@ pub enum Judged {
     Figures(Figures),
     /// Why there is none.
     None(String),
+    /// It was learned, but no group of runs could be held out to see how well.
+    Unmeasured,
 }
 
 /// Figures of a classifier on held-out groups.
@@ -91,8 +93,8 @@ pub struct Figures {
 pub struct Trained {
     /// The model.
     pub tuner: BrickTuner,
-    /// All methods for rates on the same held-out runs; `None` where they were not asked for or there are too few runs.
-    pub rates: Option<Evaluation>,
+    /// All methods for rates on the same held-out runs, or why there are no figures.
+    pub rates: Result<Evaluation, String>,
     /// Its choice of kernels.
     pub kernels: Judged,
     /// Its bottlenecks.
@@ -111,16 +113,29 @@ impl BrickTuner {
             return Err(BrickError::NoRuns);
         }
         let wanted = |p: Part| options.only.is_empty() || options.only.contains(&p);
-        let before = options.before.as_ref();
-        let mut tuner = before.cloned().unwrap_or_else(BrickTuner::cold_start);
+        let mut tuner = match &options.before {
+            Some(before) => before.clone(),
+            None if options.only.is_empty() => BrickTuner::cold_start(),
+            None => BrickTuner::pretrained().clone(),
+        };
         let not_asked = || Judged::None("not asked for".into());
         let (mut kernels, mut bottleneck) = (not_asked(), not_asked());
-        let mut error = before.and_then(|b| b.about.error);
-        let mut rates = None;
+        let mut rates = Err("not asked for".into());
+        // What is told of the runs is told of those that the rates rest on.
         if wanted(Part::Rates) {
             tuner.correction = None;
             (tuner.rates, rates) = train_rates(&runs, &options.rates);
-            error = rates.as_ref().and_then(held_out_error);
+            tuner.about.error = rates.as_ref().ok().and_then(held_out_error);
+            tuner.caveats.clear();
+            if tuner.rates == Rates::Untrained {
+                let caveat = "too few runs to learn rates from: they are from the roofline alone";
+                tuner.caveats.push(caveat.into());
+            }
+        }
+        if wanted(Part::Rates) || tuner.about.samples == 0 {
+            tuner.novelty = train_novelty(&runs);
+            tuner.about.samples = runs.len();
+            tuner.about.machines = machines(&runs);
         }
         if wanted(Part::Kernels) {
             (tuner.kernels, kernels) = train_kernels(&runs, options);
@@ -128,24 +143,8 @@ impl BrickTuner {
         if wanted(Part::Bottleneck) {
             (tuner.bottleneck, bottleneck) = train_bottleneck(&runs);
         }
-        tuner.novelty = train_novelty(&runs);
-        let machines: BTreeSet<&str> = runs
-            .iter()
-            .map(|r| r.trial.hardware.fingerprint.as_str())
-            .collect();
-        tuner.about = About {
-            version: before.map_or(0, |b| b.about.version).saturating_add(1),
-            trained_at: options.trained_at,
-            samples: runs.len(),
-            machines: machines.len(),
-            error,
-        };
-        tuner.caveats.clear();
-        if tuner.rates == Rates::Untrained {
-            tuner
-                .caveats
-                .push("too few runs to learn rates from: they are from the roofline alone".into());
-        }
+        tuner.about.version = tuner.about.version.saturating_add(1);
+        tuner.about.trained_at = options.trained_at;
         Ok(Trained {
             tuner,
             rates,
@@ -155,27 +154,32 @@ impl BrickTuner {
     }
 }
 
-/// The method that does best on held-out machines and models, trained on all runs.
-fn train_rates(runs: &[&Run], options: &TrainOptions) -> (Rates, Option<Evaluation>) {
-    let Ok(evaluation) = evaluate(runs, options) else {
-        return (Rates::Untrained, None);
-    };
-    let method = evaluation.chosen;
-    let rates = match method.train(runs, options) {
-        Ok(fitted) => Rates::Learned(method, fitted),
-        Err(_) => Rates::Untrained,
-    };
-    (rates, Some(evaluation))
+fn machines(runs: &[&Run]) -> usize {
+    let of = runs.iter().map(|r| r.trial.hardware.fingerprint.as_str());
+    of.collect::<BTreeSet<&str>>().len()
 }
 
-/// Median error of the chosen method on what is new.
+/// The method that does best on held-out runs, trained on all of them; the one with the most to learn where none can be held
+/// out.
+fn train_rates(runs: &[&Run], options: &TrainOptions) -> (Rates, Result<Evaluation, String>) {
+    let evaluation = evaluate(runs, options);
+    let method = match &evaluation {
+        Ok(evaluation) => evaluation.chosen,
+        Err(_) => Method::GradientBoosting,
+    };
+    match method.train(runs, options) {
+        Ok(fitted) => {
+            let unmeasured = |e| format!("{}, but not measured: {e}", method.name());
+            let judged = evaluation.map_err(unmeasured);
+            (Rates::Learned(method, fitted), judged)
+        }
+        Err(e) => (Rates::Untrained, Err(format!("not learned: {e}"))),
+    }
+}
+
+/// Median error of the chosen method.
 fn held_out_error(evaluation: &Evaluation) -> Option<f64> {
-    let split = evaluation
-        .splits
-        .iter()
-        .find(|s| s.held_out == By::New.name())?;
-    let of = |m: Method| split.methods.iter().find(|s| s.method == m);
-    of(evaluation.chosen).map(|s| s.score.median_error)
+    evaluation.deciding_score().map(|s| s.median_error)
 }
 
 fn train_kernels(runs: &[&Run], options: &BrickOptions) -> (Option<KernelForest>, Judged) {
@@ -234,6 +238,9 @@ fn figures(
     regret: Option<f64>,
     undecided: usize,
 ) -> Judged {
+    if held_out.is_empty() {
+        return Judged::Unmeasured;
+    }
     Judged::Figures(Figures {
         classes: examples.classes.clone(),
         report: metrics::report(held_out, examples.classes.len()),
@@ -244,7 +251,8 @@ fn figures(
 
 /// Time lost by running the likeliest kernel, or the next likely one that was measured, instead of the fastest.
 fn regret(groups: &[&KernelGroup], classes: &[String], held_out: &[Scored]) -> f64 {
-    let one = |(group, scored): (&&KernelGroup, &Scored)| {
+    let one = |scored: &Scored| {
+        let group = groups.get(scored.row)?;
         let fastest = group.rates.first()?.1;
         let measured = |at: usize| {
             let name = classes.get(at)?;
@@ -255,7 +263,7 @@ fn regret(groups: &[&KernelGroup], classes: &[String], held_out: &[Scored]) -> f
             .into_iter()
             .find_map(measured)
     };
-    let lost: Vec<f64> = groups.iter().zip(held_out).filter_map(one).collect();
+    let lost: Vec<f64> = held_out.iter().filter_map(one).collect();
     lost.iter().sum::<f64>() / lost.len().max(1) as f64
 }
 

@@ -17,7 +17,7 @@ fn rows(n: usize, seed: u64, f: impl Fn(&[f32]) -> f64) -> (Vec<Vec<f32>>, Vec<f
 fn train(x: &[Vec<f32>], y: &[f64], weight: &[f64], options: &GbtOptions) -> Gbt {
     let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
     let rows = Rows { x: &x, y, weight };
-    Gbt::train(&rows, None, options).expect("trains")
+    Gbt::train(&rows, options).expect("trains")
 }
 
 fn wavy(x: &[f32]) -> f64 {
@@ -60,22 +60,6 @@ fn the_same_seed_gives_the_same_model_and_another_does_not() {
 }
 
 #[test]
-fn validation_stops_training_before_it_fits_noise() {
-    let (x, _) = rows(300, 7, |_| 0.0);
-    let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let noise: Vec<f64> = x.iter().map(|_| uniform(&mut rng)).collect();
-    let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
-    let weight = vec![1.0; 150];
-    let part = |r: std::ops::Range<usize>| Rows {
-        x: &x[r.clone()],
-        y: &noise[r],
-        weight: &weight,
-    };
-    let model = Gbt::train(&part(0..150), Some(&part(150..300)), &GbtOptions::default());
-    assert!(model.expect("trains").trees().len() < 20);
-}
-
-#[test]
 fn weights_say_what_counts() {
     let x = vec![vec![0.5f32]; 4];
     let options = GbtOptions::default();
@@ -88,7 +72,7 @@ fn weights_say_what_counts() {
 fn rows_that_do_not_fit_are_refused() {
     let long: [&[f32]; 2] = [&[1.0], &[1.0, 2.0]];
     let even: [&[f32]; 2] = [&[1.0], &[2.0]];
-    let of = |x, y, weight| Gbt::train(&Rows { x, y, weight }, None, &GbtOptions::default());
+    let of = |x, y, weight| Gbt::train(&Rows { x, y, weight }, &GbtOptions::default());
     assert_eq!(of(&long, &[1.0, 2.0], &[1.0, 1.0]), Err(GbtError::Shape));
     assert_eq!(of(&even, &[1.0], &[1.0, 1.0]), Err(GbtError::Shape));
     assert_eq!(of(&[], &[], &[]), Err(GbtError::Empty));
