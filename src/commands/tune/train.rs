@@ -122,7 +122,9 @@ fn shifts(runs: &[Run], out: &mut impl Write) -> std::io::Result<()> {
     let shifted: Vec<String> = drift::shifted(&then, &now)
         .into_iter()
         .take(MOST_SHIFTS)
-        .filter_map(|(column, index)| Some(format!("{} ({index:.1})", features::names().get(column)?)))
+        .filter_map(|(column, index)| {
+            Some(format!("{} ({index:.1})", features::names().get(column)?))
+        })
         .collect();
     if !shifted.is_empty() {
         writeln!(
