@@ -25,13 +25,17 @@ pub fn tuner(args: &TunerArgs) -> TunerOptions {
     }
 }
 
-/// Refuses flags that do not go together, before a model is loaded for nothing.
+/// Refuses flags that do not go together and a profile that could not be saved, before a model is loaded for nothing.
 pub fn check(args: &AdviceArgs, format: Format) -> anyhow::Result<()> {
     let given = args.apply || args.save.is_some();
     if given && !matches!(format, Format::Text | Format::Json) {
         bail!("--apply and --save print recommendations: as --format text or json");
     }
-    Ok(())
+    // Before everything is measured for nothing.
+    match &args.save {
+        Some(path) => Ok(profile::check_target(path, args.force)?),
+        None => Ok(()),
+    }
 }
 
 /// Whether it is recommendations that are printed.
@@ -70,6 +74,10 @@ pub fn print(
     let setup = session.setup();
     let explicit = session.explicit().iter().map(|k| (*k).to_owned()).collect();
     let report = RecommendReport::new(&snapshot, &setup, explicit, args.apply.then_some(&before));
+    match format {
+        Format::Json => report.write(out)?,
+        _ => out.write_all(report.to_string().as_bytes())?,
+    }
     if let Some(path) = &args.save {
         let profile = Profile::of(&setup, report.measured());
         profile.write(path, args.force)?;
@@ -79,10 +87,6 @@ pub fn print(
         if !without.is_empty() {
             eprintln!("cbtop: llama.cpp has none for: {}", without.join(", "));
         }
-    }
-    match format {
-        Format::Json => report.write(out)?,
-        _ => out.write_all(report.to_string().as_bytes())?,
     }
     Ok(())
 }

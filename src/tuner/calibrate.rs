@@ -2,6 +2,7 @@
 
 use super::collect::{Progress, Subject, Sweep, Watcher, collect};
 use super::learn::brick_tuner::BrickTuner;
+use super::learn::{metrics, stats};
 use super::measure::Patience;
 use super::run::{Hardware, Origin, Run};
 use crate::engine::knobs::Cost;
@@ -102,15 +103,15 @@ pub fn gain(before: &BrickTuner, runs: &[Run]) -> Option<Gain> {
     }
     let (learned, held): (Vec<&Run>, Vec<&Run>) = runs
         .iter()
-        .partition(|r| fnv1a_64(r.trial.key().as_bytes()).is_multiple_of(2));
+        .partition(|r| metrics::fold(fnv1a_64(r.trial.key().as_bytes()), 2) == 0);
     let after = before.transfer(&learned);
-    let mut errors_before = errors(before, &held);
-    let mut errors_after = errors(after.as_ref().unwrap_or(before), &held);
+    let errors_before = errors(before, &held);
+    let errors_after = errors(after.as_ref().unwrap_or(before), &held);
     Some(Gain {
         learned: learned.len(),
         held_out: held.len(),
-        median_before: median(&mut errors_before)?,
-        median_after: median(&mut errors_after)?,
+        median_before: stats::quantile(&errors_before, 0.5)?,
+        median_after: stats::quantile(&errors_after, 0.5)?,
         mean_before: mean(&errors_before),
         mean_after: mean(&errors_after),
     })
@@ -124,11 +125,6 @@ fn errors(tuner: &BrickTuner, runs: &[&Run]) -> Vec<f64> {
 
 fn mean(errors: &[f64]) -> f64 {
     errors.iter().sum::<f64>() / errors.len().max(1) as f64
-}
-
-fn median(errors: &mut [f64]) -> Option<f64> {
-    errors.sort_by(f64::total_cmp);
-    errors.get(errors.len() / 2).copied()
 }
 
 /// Keeps the runs beside whoever watches. Nothing is known before: a calibration measures the machine as it is now.

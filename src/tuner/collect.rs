@@ -3,6 +3,7 @@
 use super::describe::{around, matrix_types, model_shape};
 use super::measure::{Measured, Patience, measure};
 use super::run::{Hardware, Origin, Run, Trial};
+use super::store::quality::{MAX_BACKGROUND, MAX_CV};
 use super::sweep::{Planned, plan, tests};
 use crate::engine::knobs::{Cost, Setup};
 use crate::engine::{Config, SyncMode};
@@ -13,10 +14,6 @@ use crate::profiler::probe::Bandwidth;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A run is kept only where repetitions differ by less than this share (standard deviation by mean).
-pub const MOST_CV: f64 = 0.15;
-/// And where other programs took less than this share of all CPUs.
-pub const MOST_BACKGROUND: f64 = 0.05;
 /// Time given to whatever disturbed a run.
 const REST: Duration = Duration::from_millis(200);
 /// Attempts at a trial whose runs were not honest.
@@ -215,14 +212,14 @@ fn attempt(
     None
 }
 
-/// Whether repetitions agree and the machine did nothing else.
+/// Whether repetitions agree and the machine did nothing else, as far as runs are learned from.
 pub fn is_honest(measured: &Measured) -> bool {
     let mean = measured.mean();
     let cv = measured.stddev().map(|s| s / mean);
     mean.is_finite()
         && mean > 0.0
-        && cv.is_some_and(|cv| cv < MOST_CV)
-        && measured.background.is_none_or(|b| b < MOST_BACKGROUND)
+        && cv.is_some_and(|cv| cv < MAX_CV)
+        && measured.background.is_none_or(|b| b < MAX_BACKGROUND)
 }
 
 /// A measured trial as the store keeps it.

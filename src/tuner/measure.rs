@@ -1,6 +1,7 @@
 //! One trial on this machine: built, warmed, repeated, profiled.
 
 use super::run::{Test, TimeShares};
+use super::store::quality::MIN_REPETITIONS;
 use crate::engine::knobs::Setup;
 use crate::engine::workload::{Sizes, Workload};
 use crate::engine::{Config, Engine, EngineError, StepKind, SyncMode};
@@ -14,13 +15,10 @@ use procfs::CurrentSI;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Fewer say nothing of their spread.
-pub const LEAST_REPETITIONS: u32 = 3;
-
 /// How long and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patience {
-    /// Repetitions that are counted, at most; [`LEAST_REPETITIONS`] where these would take longer than `most`.
+    /// Repetitions that are counted, at most; [`MIN_REPETITIONS`] where these would take longer than `most`.
     pub repetitions: u32,
     /// Least time of a repetition: a short test is run several times in one.
     pub least: Duration,
@@ -113,7 +111,7 @@ pub fn measure(
         .div_ceil(once.as_nanos())
         .clamp(1, 10_000) as u32;
     let fits = patience.most.as_nanos() / (once * times).as_nanos().max(1);
-    if fits < u128::from(LEAST_REPETITIONS) {
+    if fits < u128::from(MIN_REPETITIONS) {
         return Ok(None);
     }
     let repetitions = patience

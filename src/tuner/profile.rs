@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::store::write_whole;
 use crate::engine::knobs::{KNOBS, Setting, Setup, knob};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -170,30 +171,39 @@ impl Profile {
     /// # Errors
     /// [`ProfileError::NotReplaced`], [`ProfileError::Io`].
     pub fn write(&self, path: &Path, force: bool) -> Result<(), ProfileError> {
-        let io = |source| ProfileError::Io {
-            path: path.into(),
-            source,
-        };
-        let replaced = match std::fs::metadata(path) {
-            Ok(meta) => {
-                let ours = || read_text(path).is_ok_and(|t| t.is_empty() || t.starts_with(HEAD));
-                meta.is_file() && (force || ours())
+        check_target(path, force)?;
+        write_whole(path, |out| out.write_all(self.to_string().as_bytes())).map_err(|source| {
+            ProfileError::Io {
+                path: path.into(),
+                source,
             }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
-            Err(e) => return Err(io(e)),
-        };
-        if !replaced {
-            return Err(ProfileError::NotReplaced { path: path.into() });
+        })
+    }
+}
+
+/// Whether a profile may go to a path: nothing is there or a profile is, or `force`; and its folder is there.
+///
+/// # Errors
+/// [`ProfileError::NotReplaced`], [`ProfileError::Io`].
+pub fn check_target(path: &Path, force: bool) -> Result<(), ProfileError> {
+    let io = |source| ProfileError::Io {
+        path: path.into(),
+        source,
+    };
+    let replaced = match std::fs::metadata(path) {
+        Ok(meta) => {
+            let ours = || read_text(path).is_ok_and(|t| t.is_empty() || t.starts_with(HEAD));
+            meta.is_file() && (force || ours())
         }
-        let folder = match path.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        file.write_all(self.to_string().as_bytes()).map_err(io)?;
-        file.as_file().sync_all().map_err(io)?;
-        file.persist(path).map_err(|e| io(e.error))?;
-        Ok(())
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
+        Err(e) => return Err(io(e)),
+    };
+    if !replaced {
+        return Err(ProfileError::NotReplaced { path: path.into() });
+    }
+    match path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        Some(folder) => std::fs::metadata(folder).map(|_| ()).map_err(io),
+        None => Ok(()),
     }
 }
 

@@ -141,13 +141,12 @@ pub fn append(path: &Path, run: &Run) -> std::io::Result<()> {
 /// # Errors
 /// A file that cannot be written.
 pub fn write(path: &Path, runs: &[Run]) -> Result<(), DataError> {
-    let io = |source| DataError::Io {
+    let mut each = runs.iter();
+    write_whole(path, |out| {
+        each.try_for_each(|run| out.write_all(&line(run)?))
+    })
+    .map_err(|source| DataError::Io {
         path: path.to_owned(),
         source,
-    };
-    write_whole(path, |out| {
-        let mut each = runs.iter();
-        each.try_for_each(|run| out.write_all(&line(run)?))
-            .map_err(io)
     })
 }

@@ -1,6 +1,6 @@
 //! The runs that a command of the tuner was given.
 
-use super::open_store;
+use super::store::open_existing;
 use anyhow::Context;
 use cbtop::tuner::run::Run;
 use cbtop::tuner::store::{dataset, json, quality};
@@ -15,7 +15,7 @@ pub fn read(
 ) -> anyhow::Result<(Vec<Run>, usize)> {
     let mut runs = Vec::new();
     for path in data {
-        let of_path = if is_json(path) {
+        let of_path = if json::is_json(path) {
             json::read(path)?
         } else {
             dataset::read(path)?
@@ -23,7 +23,7 @@ pub fn read(
         runs.extend(of_path);
     }
     if store.is_some() || data.is_empty() {
-        let store = open_store(store)?;
+        let store = open_existing(store)?;
         runs.extend(store.runs().context("reading the run store")?);
     }
     let mut runs = dataset::each_once(runs);
@@ -34,9 +34,4 @@ pub fn read(
         runs.retain(|_| verdicts.next().is_some_and(quality::Verdict::accepted));
     }
     Ok((runs, read))
-}
-
-fn is_json(path: &Path) -> bool {
-    let ext = path.extension().and_then(|e| e.to_str());
-    ext.is_some_and(|e| ["json", "jsonl", "ndjson"].contains(&e))
 }

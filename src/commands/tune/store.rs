@@ -20,7 +20,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Run>> {
     }
     match extension(path) {
         "parquet" => Ok(parquet::read(path)?),
-        "json" | "jsonl" => Ok(json::read(path)?),
+        _ if json::is_json(path) => Ok(json::read(path)?),
         _ => bail!(
             "{}: runs are in *.jsonl, *.parquet or a folder of *.parquet; give the file such a name",
             path.display()
@@ -64,7 +64,7 @@ pub fn export(args: &ExportArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
     }
     let by_name = match extension(to) {
         "parquet" => ExportFormat::Parquet,
-        "json" | "jsonl" => ExportFormat::Json,
+        _ if json::is_json(to) => ExportFormat::Json,
         _ => ExportFormat::Dataset,
     };
     match args.format.unwrap_or(by_name) {

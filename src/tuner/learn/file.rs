@@ -12,7 +12,7 @@ use super::logistic::{BottleneckModel, CLASSES};
 use super::novelty::Novelty;
 use super::rates::Rates;
 use super::tree::{TreeArrays, Trees, TreesError};
-use crate::tuner::store::Store;
+use crate::tuner::store::{Store, write_whole};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -93,16 +93,10 @@ impl BrickTuner {
             path: path.display().to_string(),
             error,
         };
-        let folder = match path.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
-        std::fs::create_dir_all(folder).map_err(io)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        file.write_all(&bytes).map_err(io)?;
-        file.as_file().sync_all().map_err(io)?;
-        file.persist(path).map_err(|e| io(e.error))?;
-        Ok(())
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(io)?;
+        }
+        write_whole(path, |out| out.write_all(&bytes)).map_err(io)
     }
 
     /// Reads a model from a file.

@@ -9,6 +9,8 @@ use std::fmt;
 pub const MAX_TEXT: usize = 4096;
 /// Most settings of a run.
 pub const MAX_SETTINGS: usize = 256;
+/// Times that a run may have, seconds since 1970: others are of a clock that was not set, or in milliseconds.
+const TIMES: std::ops::Range<i64> = 946_684_800..4_102_444_800;
 /// Columns of settings may be longer than names.
 const MAX_SETTINGS_TEXT: usize = 64 * 1024;
 
@@ -48,6 +50,21 @@ pub struct Column {
     pub required: bool,
     /// Schema version that it came with.
     pub since: u32,
+}
+
+impl Column {
+    /// Longest text of it, bytes.
+    pub(super) fn most_bytes(&self) -> usize {
+        match self.name {
+            "settings" => MAX_SETTINGS_TEXT,
+            _ => MAX_TEXT,
+        }
+    }
+}
+
+/// What is wrong with a text of too many bytes.
+pub(super) fn too_long(bytes: usize, most: usize) -> String {
+    format!("has {bytes} bytes, at most {most} are allowed")
 }
 
 /// A value of a row.
@@ -468,7 +485,7 @@ fn shares(row: &mut Row) -> Result<Option<TimeShares>, RowError> {
     }
 }
 
-/// What every run must be, wherever it comes from: texts and counts in bounds, rates above zero, all numbers finite.
+/// What every run must be, wherever it comes from: texts, times and counts in bounds, rates above zero, all numbers finite.
 ///
 /// # Errors
 /// The first column that is not.
@@ -476,13 +493,9 @@ pub fn check(run: &Run) -> Result<(), RowError> {
     for (column, cell) in COLUMNS.iter().zip(cells(run)) {
         match cell {
             Cell::Text(text) => {
-                let limit = match column.name {
-                    "settings" => MAX_SETTINGS_TEXT,
-                    _ => MAX_TEXT,
-                };
+                let limit = column.most_bytes();
                 if text.len() > limit {
-                    let what = format!("has {} bytes, at most {limit} are allowed", text.len());
-                    return Err(RowError::new(column.name, what));
+                    return Err(RowError::new(column.name, too_long(text.len(), limit)));
                 }
             }
             Cell::Real(x) if !x.is_finite() || x < 0.0 => {
@@ -505,6 +518,11 @@ pub fn check(run: &Run) -> Result<(), RowError> {
     ];
     if let Some((column, _)) = more_than_zero.iter().find(|(_, holds)| !holds) {
         return Err(RowError::new(column, "must be more than zero"));
+    }
+    if let Some(at) = run.unix_s.filter(|s| !TIMES.contains(s)) {
+        let what =
+            format!("{at} is no time of a run: seconds since 1970, of the years 2000 to 2100");
+        return Err(RowError::new("unix_s", what));
     }
     if run.trial.hardware.fingerprint.is_empty() {
         return Err(RowError::new("fingerprint", "is empty"));

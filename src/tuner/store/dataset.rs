@@ -36,9 +36,7 @@ pub fn write(dir: &Path, runs: &[Run]) -> Result<(), DataError> {
         let bytes = parquet::to_bytes(&folder, &runs)?;
         std::fs::create_dir_all(&folder).map_err(DataError::io(&folder))?;
         let file = folder.join(format!("part-{:016x}.parquet", fnv1a_64(&bytes)));
-        write_whole(&file, |out| {
-            out.write_all(&bytes).map_err(DataError::io(&file))
-        })?;
+        write_whole(&file, |out| out.write_all(&bytes)).map_err(DataError::io(&file))?;
     }
     Ok(())
 }

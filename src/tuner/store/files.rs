@@ -54,33 +54,40 @@ impl DataError {
     }
 }
 
-/// Writes a file under another name beside it first: what was there stays whole until the new one is on disk.
+/// Writes a file under another name beside it first: what was there stays whole until the new one is on disk. Others may
+/// read it, as far as the user's mask lets them.
 ///
 /// # Errors
 /// A folder that cannot be written, or what `write` says.
 pub fn write_whole(
     path: &Path,
-    write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), DataError>,
-) -> Result<(), DataError> {
-    let io = DataError::io(path);
+    write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     let mut builder = tempfile::Builder::new();
     // The leading dot keeps a half-written file out of what reads the folder.
-    builder.prefix(".runs-");
+    builder.prefix(".cbtop-");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(Permissions::from_mode(0o644));
     }
-    let file = builder.tempfile_in(folder).map_err(&io)?;
+    let file = builder.tempfile_in(folder).map_err(without_name)?;
     let mut out = BufWriter::new(file.as_file());
     write(&mut out)?;
-    out.flush().map_err(&io)?;
+    out.flush()?;
     drop(out);
-    file.as_file().sync_all().map_err(&io)?;
-    file.persist(path).map_err(|e| io(e.error))?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|e| e.error)?;
     Ok(())
+}
+
+/// The error without the name of the file beside, which says nothing to the user.
+fn without_name(e: std::io::Error) -> std::io::Error {
+    let inner = std::error::Error::source(&e).and_then(|s| s.downcast_ref::<std::io::Error>());
+    let code = inner.and_then(std::io::Error::raw_os_error);
+    code.map_or(e, std::io::Error::from_raw_os_error)
 }

@@ -10,6 +10,12 @@ use std::path::Path;
 /// Longest line, bytes; a run has about one thousand.
 const MAX_LINE: u64 = 1 << 20;
 
+/// Whether a file is of JSON lines, by its name.
+pub fn is_json(path: &Path) -> bool {
+    let ext = path.extension().and_then(|e| e.to_str());
+    ext.is_some_and(|e| ["json", "jsonl", "ndjson"].contains(&e))
+}
+
 /// Writes runs, a line each.
 ///
 /// # Errors
@@ -27,7 +33,7 @@ pub fn write_to(out: &mut impl Write, runs: &[Run]) -> std::io::Result<()> {
 /// # Errors
 /// A file that cannot be written.
 pub fn write(path: &Path, runs: &[Run]) -> Result<(), DataError> {
-    write_whole(path, |out| write_to(out, runs).map_err(DataError::io(path)))
+    write_whole(path, |out| write_to(out, runs)).map_err(DataError::io(path))
 }
 
 /// Reads a file of runs.

@@ -50,9 +50,8 @@ fn message() -> String {
 /// A run that may not be kept, or a file that cannot be written.
 pub fn write(path: &Path, runs: &[Run]) -> Result<(), DataError> {
     check(path, runs)?;
-    write_whole(path, |out| {
-        encode(out, runs).map_err(|e| DataError::format(path, e.to_string()))
-    })
+    write_whole(path, |out| encode(out, runs).map_err(std::io::Error::other))
+        .map_err(DataError::io(path))
 }
 
 /// The bytes of a file of runs, the same for the same runs.
@@ -244,7 +243,7 @@ fn read_group(
         for (column, reader) in COLUMNS.iter().zip(&mut columns) {
             let read = match reader {
                 None => Ok(vec![Cell::Null; batch]),
-                Some((reader, optional)) => take_any(reader, batch, *optional),
+                Some((reader, optional)) => take_any(reader, batch, *optional, column.most_bytes()),
             };
             let read =
                 read.map_err(|e| DataError::format(path, format!("column {}: {e}", column.name)))?;
@@ -268,6 +267,7 @@ fn take_any(
     reader: &mut ColumnReader,
     rows: usize,
     optional: bool,
+    most_bytes: usize,
 ) -> Result<Vec<Cell>, ParquetError> {
     match reader {
         ColumnReader::BoolColumnReader(r) => take(r, rows, optional, |b| Ok(Cell::Bool(b))),
@@ -280,7 +280,11 @@ fn take_any(
         }
         ColumnReader::DoubleColumnReader(r) => take(r, rows, optional, |x| Ok(Cell::Real(x))),
         ColumnReader::ByteArrayColumnReader(r) => take(r, rows, optional, |bytes| {
-            Ok(Cell::Text(bytes.as_utf8()?.to_owned()))
+            // A value of a dictionary may stand in every row: it is not copied before it is known to be short.
+            match bytes.len() {
+                n if n > most_bytes => Err(ParquetError::General(columns::too_long(n, most_bytes))),
+                _ => Ok(Cell::Text(bytes.as_utf8()?.to_owned())),
+            }
         }),
         _ => Err(ParquetError::General("of a type that is not read".into())),
     }

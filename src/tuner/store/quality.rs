@@ -66,7 +66,7 @@ pub struct Verdict {
     /// Rules that it breaks; none, and it may be learned from.
     pub broken: Vec<Rule>,
     /// Rules of which it is not known, because nothing was reported. Runs of this program report everything but, on some
-    /// systems, the background; a report of others is not held against it.
+    /// systems, the background, and in sessions the spread; a report of others is not held against it.
     pub unknown: Vec<Rule>,
 }
 
@@ -111,7 +111,15 @@ fn alone(run: &Run) -> Verdict {
     };
     // What this program measures it must also have recorded.
     let of_ours = |known: Option<bool>| if public { known } else { known.or(Some(false)) };
-    rule(Rule::Spread, of_ours(run.cv().map(|cv| cv < MAX_CV)));
+    let together = run.cv().map(|cv| cv < MAX_CV);
+    rule(
+        Rule::Spread,
+        match run.origin {
+            // A session holds two setups against each other and tests the interval of their ratio: no spread of each.
+            Origin::Feedback => together,
+            _ => of_ours(together),
+        },
+    );
     let enough = run.repetitions >= MIN_REPETITIONS;
     // Repetitions of a public run are the reports that were seen, each of repetitions that it does not tell.
     rule(Rule::Repetitions, (enough || !public).then_some(enough));
@@ -229,6 +237,23 @@ mod tests {
         assert_eq!(with(|r| r.background = Some(0.0499)), []);
         assert_eq!(with(|r| r.background = Some(0.05)), [Rule::Background]);
         assert_eq!(with(|r| r.background = None), []);
+    }
+
+    #[test]
+    fn what_a_session_measured_has_no_spread_and_may_be_learned_from() {
+        let feedback = Run {
+            origin: Origin::Feedback,
+            stddev: None,
+            ..good(0)
+        };
+        let verdict = judge(std::slice::from_ref(&feedback)).remove(0);
+        assert_eq!(verdict.broken, []);
+        assert_eq!(verdict.unknown, [Rule::Spread]);
+        let cold = Run {
+            warm: None,
+            ..feedback
+        };
+        assert_eq!(broken(cold), [Rule::WarmUp]);
     }
 
     #[test]
