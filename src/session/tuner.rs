@@ -474,6 +474,7 @@ impl Thread {
         };
         let grounds = Grounds {
             predict: &|trial| self.predictor.rate(trial),
+            ratio_error: self.predictor.ratio_error(),
             runs: &self.runs,
             lesson: &predict::lesson,
         };

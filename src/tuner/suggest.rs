@@ -43,6 +43,8 @@ pub struct Moment<'a> {
 pub struct Grounds<'a> {
     /// Rate of a trial, tokens a second; `None` where it is not known.
     pub predict: &'a dyn Fn(&Trial) -> Option<Interval>,
+    /// Nine of ten predicted ratios are within this much, in logarithms; `None`: as far off as a rate may be.
+    pub ratio_error: Option<f64>,
     /// Runs of this machine.
     pub runs: &'a [Run],
     /// What past experiments with a knob taught, in a sentence.
@@ -239,7 +241,7 @@ fn advice(
 ) -> Option<Advice> {
     let prompts = knob.acts_on == ActsOn::Prefill;
     let now = (knob.get)(moment.setup);
-    let predicted = ratio(trial, &setting, grounds.predict);
+    let predicted = ratio(trial, &setting, grounds);
     let measured = known.ratio(predicted);
     let worth = match (measured, predicted) {
         // What was measured counts for more than what is thought.
@@ -295,14 +297,13 @@ fn advice(
 
 /// Predicted rate with a setting by that without it. A model is wrong about a machine in the same way with and without it,
 /// so that the interval of the ratio is that of one rate at most.
-fn ratio(
-    trial: &Trial,
-    setting: &Setting,
-    predict: &dyn Fn(&Trial) -> Option<Interval>,
-) -> Option<Interval> {
-    let now = predict(trial).filter(|i| i.mid > 0.0 && i.mid.is_finite())?;
-    let then = predict(&trial.with(std::slice::from_ref(setting)))?;
-    let all = [then.low, then.mid, then.high].map(|rate| rate / now.mid);
+fn ratio(trial: &Trial, setting: &Setting, grounds: &Grounds) -> Option<Interval> {
+    let now = (grounds.predict)(trial).filter(|i| i.mid > 0.0 && i.mid.is_finite())?;
+    let then = (grounds.predict)(&trial.with(std::slice::from_ref(setting)))?;
+    let mut all = [then.low, then.mid, then.high].map(|rate| rate / now.mid);
+    if let Some(error) = grounds.ratio_error {
+        (all[0], all[2]) = (all[1] * (-error).exp(), all[1] * error.exp());
+    }
     let [low, mid, high] = all;
     all.iter()
         .all(|r| r.is_finite() && *r > 0.0)

@@ -188,7 +188,7 @@ fn options(t: &Train) -> BrickOptions {
 
 /// Mean error of the chosen method on what is furthest from what it learned; `None` where nothing was held out.
 fn error(t: &Trained) -> Option<f64> {
-    Some(t.rates.as_ref().ok()?.deciding_score()?.mape)
+    Some(t.rates.as_ref().ok()?.deciding()?.score.mape)
 }
 
 /// The mean of what was judged, as in `cbtop brick-tune`.

@@ -116,6 +116,13 @@ fn rates(evaluation: &Evaluation, out: &mut impl Write) -> anyhow::Result<()> {
         evaluation.chosen.name(),
         evaluation.decided_by
     )?;
+    if let Some(error) = evaluation.deciding().and_then(|m| m.ratio_error) {
+        writeln!(
+            out,
+            "  of ratios of runs that differ in one setting nine of ten are within {:.1}%.",
+            error.exp_m1() * 100.0
+        )?;
+    }
     Ok(())
 }
 

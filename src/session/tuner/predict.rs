@@ -46,6 +46,11 @@ impl Predictor {
         self.online.tuner().predict(trial, None).tok_s
     }
 
+    /// How far off predicted ratios may be, in logarithms.
+    pub fn ratio_error(&self) -> Option<f64> {
+        self.online.tuner().about.ratio_error
+    }
+
     /// What is said of a moment.
     pub fn frame(&self, trial: &Trial, tok_s: Option<f64>) -> TunerFrame {
         let measured = tok_s.map(|tok_s| Measured { tok_s });

@@ -31,6 +31,8 @@ pub struct About {
     pub machines: usize,
     /// Median error of the rates of held-out runs, a share of the rate.
     pub error: Option<f64>,
+    /// Nine of ten ratios of held-out runs that differ in one knob were predicted within this much, in logarithms.
+    pub ratio_error: Option<f64>,
 }
 
 /// What is said to a question.

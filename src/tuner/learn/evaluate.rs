@@ -1,6 +1,7 @@
 //! How well rates are foretold, of every method on the same held-out runs.
 
 use super::baselines::{Formula, Nearest};
+use super::pairs::ratio_error;
 use super::split::{By, Fold, by_time, k_fold};
 use super::stats::{quantile, r2, spearman};
 use super::throughput::{LEAST_RUNS, ThroughputRegressor, TrainError, TrainOptions};
@@ -133,6 +134,10 @@ pub struct MethodScore {
     pub method: Method,
     /// Its score on all held-out runs.
     pub score: Score,
+    /// Nine of ten ratios of runs that differ in one knob are predicted within this much, in logarithms; `None` where too
+    /// few differ in one.
+    #[serde(default)]
+    pub ratio_error: Option<f64>,
 }
 
 /// All methods on one kind of split.
@@ -269,7 +274,11 @@ pub fn compare(
         if best.is_none_or(|b| error < b.0) {
             best = Some((error, method));
         }
-        methods.push(MethodScore { method, score });
+        methods.push(MethodScore {
+            method,
+            score,
+            ratio_error: ratio_error(runs, &outcomes),
+        });
     }
     Ok(best.map(|(_, best)| SplitScores {
         held_out: held_out.into(),
@@ -326,15 +335,18 @@ fn deciding(splits: &[SplitScores]) -> Option<&SplitScores> {
 }
 
 impl Evaluation {
-    /// The chosen method's score on the split that decided.
-    pub fn deciding_score(&self) -> Option<&Score> {
-        self.score(&self.decided_by)
+    /// What the chosen method reached on the split that decided.
+    pub fn deciding(&self) -> Option<&MethodScore> {
+        self.of_chosen(&self.decided_by)
     }
 
     /// The chosen method's score where this was held out.
     pub fn score(&self, held_out: &str) -> Option<&Score> {
+        self.of_chosen(held_out).map(|m| &m.score)
+    }
+
+    fn of_chosen(&self, held_out: &str) -> Option<&MethodScore> {
         let split = self.splits.iter().find(|s| s.held_out == held_out)?;
-        let of = split.methods.iter().find(|m| m.method == self.chosen)?;
-        Some(&of.score)
+        split.methods.iter().find(|m| m.method == self.chosen)
     }
 }

@@ -147,6 +147,9 @@ pub(super) fn write(model: &BrickTuner, format: u32) -> Arrays {
     if let Some(error) = about.error.filter(|e| e.is_finite()) {
         put("error", error.into());
     }
+    if let Some(error) = about.ratio_error.filter(|e| e.is_finite()) {
+        put("ratio_error", error.into());
+    }
     put("caveats", model.caveats.clone().into());
     model.rates.write(&mut a);
     if let Some(k) = &model.kernels {
@@ -286,6 +289,7 @@ fn read(a: &Arrays) -> Result<BrickTuner, ModelFileError> {
             samples: whole(a, "samples")? as usize,
             machines: whole(a, "machines")? as usize,
             error: a.number("error").ok(),
+            ratio_error: a.number("ratio_error").ok().filter(|e| *e > 0.0),
         },
         caveats: a.texts("caveats")?,
     })

@@ -19,6 +19,9 @@ const ITERATIONS: u64 = 300;
 const MOST_REPEATS: usize = 10;
 /// Columns that vary less than this tell nothing.
 const LEAST_DEVIATION: f64 = 1e-4;
+/// Columns that vary less than this (they are from 0 to 1) are not blown up to the same scale as others: what all rows have
+/// in common but for the noise of its measurement would decide about a row that has it otherwise.
+const LEAST_SCALE: f64 = 0.1;
 /// Folds of the cross-validation.
 const FOLDS: u64 = 5;
 
@@ -200,7 +203,12 @@ fn fit_linfa(
 
 fn fit(rows: &[Example]) -> Result<BottleneckModel, ClassifierError> {
     let rows = balanced(rows);
-    let (mean, deviation) = moments(&rows);
+    let (mean, mut deviation) = moments(&rows);
+    let varies = |d: &&mut f64| **d >= LEAST_DEVIATION;
+    deviation
+        .iter_mut()
+        .filter(varies)
+        .for_each(|d| *d = d.max(LEAST_SCALE));
     let fitted = fit_linfa(&rows, &mean, &deviation)?;
     let classes = fitted.classes().to_vec();
     let params = fitted.params();

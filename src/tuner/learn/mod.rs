@@ -14,6 +14,7 @@ pub mod logistic;
 pub mod metrics;
 pub mod novelty;
 pub mod online;
+pub mod pairs;
 pub mod rates;
 pub mod split;
 pub mod stats;

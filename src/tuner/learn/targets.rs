@@ -146,6 +146,7 @@ mod tests {
                 methods: vec![MethodScore {
                     method: Method::Nearest,
                     score,
+                    ratio_error: None,
                 }],
                 best: Method::Nearest,
             }],

@@ -125,7 +125,9 @@ impl BrickTuner {
         if wanted(Part::Rates) {
             tuner.correction = None;
             (tuner.rates, rates) = train_rates(&runs, &options.rates);
-            tuner.about.error = rates.as_ref().ok().and_then(held_out_error);
+            let reached = rates.as_ref().ok().and_then(Evaluation::deciding);
+            tuner.about.error = reached.map(|m| m.score.median_error);
+            tuner.about.ratio_error = reached.and_then(|m| m.ratio_error);
             tuner.caveats.clear();
             if tuner.rates == Rates::Untrained {
                 let caveat = "too few runs to learn rates from: they are from the roofline alone";
@@ -175,11 +177,6 @@ fn train_rates(runs: &[&Run], options: &TrainOptions) -> (Rates, Result<Evaluati
         }
         Err(e) => (Rates::Untrained, Err(format!("not learned: {e}"))),
     }
-}
-
-/// Median error of the chosen method.
-fn held_out_error(evaluation: &Evaluation) -> Option<f64> {
-    evaluation.deciding_score().map(|s| s.median_error)
 }
 
 fn train_kernels(runs: &[&Run], options: &BrickOptions) -> (Option<KernelForest>, Judged) {
