@@ -15,7 +15,7 @@ pub use crate::profiler::figures::{
 pub use crate::trace::figures::TraceFrame;
 pub use crate::tracer::figures::{TracerFrame, TracerKind};
 pub use crate::tuner::recommendation::{
-    BanditArm, BanditFrame, BottleneckFrame, Interval, RaceFrame, Recommendation,
+    BanditArm, BanditFrame, BottleneckFrame, Interval, LimitFrame, RaceFrame, Recommendation,
     RecommendationStatus, TunerFrame,
 };
 
