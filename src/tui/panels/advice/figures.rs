@@ -109,26 +109,28 @@ fn sure(b: &BottleneckFrame) -> String {
 
 /// What limits a token: as measured where it was, and what the model says with `why`.
 fn limited(app: &App, t: &TunerFrame) -> Option<String> {
-    let g = &app.theme.glyphs;
+    let ascii = app.theme.glyphs.ascii;
     let predicted = t.bottleneck.as_ref().map(|b| {
-        let reasons = sanitise(&b.why, g.ascii);
-        let reasons = match reasons.as_str() {
+        let reasons = match sanitise(&b.why, ascii).as_str() {
             "" => String::new(),
             reasons => format!(": {reasons}"),
         };
-        format!("{} {}{reasons}", class(app, b), sure(b))
-    });
-    match (&t.limit, predicted) {
-        (None, predicted) => predicted.map(|p| format!("limited by {p}")),
-        (Some(l), predicted) => {
-            let share = number(l.share * 100.0, 0);
-            let model = predicted.map_or_else(String::new, |p| format!("; the model says {p}"));
-            Some(format!(
-                "limited by {}, {share}% of a token{model}",
-                sanitise(&l.class, g.ascii)
-            ))
+        let agrees = t.limit.as_ref().is_some_and(|l| l.class == b.class);
+        match (&t.limit, agrees) {
+            (None, _) => format!("{} {}{reasons}", class(app, b), sure(b)),
+            (_, true) => format!(", as the model says {}{reasons}", sure(b)),
+            (_, false) => format!("; the model says {} {}{reasons}", class(app, b), sure(b)),
         }
-    }
+    });
+    let measured = t.limit.as_ref().map(|l| {
+        let share = number(l.share * 100.0, 0);
+        format!("{}, {share}% of a token", sanitise(&l.class, ascii))
+    });
+    let text = [measured, predicted]
+        .into_iter()
+        .flatten()
+        .collect::<String>();
+    (!text.is_empty()).then(|| format!("limited by {text}"))
 }
 
 fn short(app: &App, t: &TunerFrame, width: usize) -> Vec<Line<'static>> {
