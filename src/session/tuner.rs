@@ -14,7 +14,7 @@ use crate::tuner::ab::Outcome;
 use crate::tuner::describe;
 use crate::tuner::fingerprint::this_machine;
 use crate::tuner::rules::Advice;
-use crate::tuner::run::{Hardware, ModelShape, Origin, Run, Test, Trial};
+use crate::tuner::run::{Hardware, Origin, Run, Subject, Test, Trial};
 use crate::tuner::store::{Store, StoreError};
 use crate::tuner::suggest::{self, Grounds, Moment};
 use crate::tuner::telemetry;
@@ -81,8 +81,8 @@ pub(super) struct Tuner {
     /// When the last question was asked, and about which setup.
     asked: Option<(Instant, Setup)>,
     waiting: bool,
-    hardware: Hardware,
-    shape: ModelShape,
+    /// What runs; its settings are those of the beginning.
+    subject: Arc<Subject>,
     types: Arc<[GgmlType]>,
 }
 
@@ -94,12 +94,11 @@ impl Tuner {
     pub fn start(
         options: TunerOptions,
         loaded: &Loaded,
-        session: &Options,
+        subject: Arc<Subject>,
     ) -> Result<Self, super::run::SessionError> {
-        let hardware = hardware(session);
         let (tell, told) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
-        let machine = hardware.fingerprint.clone();
+        let machine = subject.hardware.fingerprint.clone();
         let thread = std::thread::Builder::new()
             .name("cbtop-tuner".into())
             .spawn(move || Thread::new(&options, machine).run(&told, &answer))
@@ -111,8 +110,7 @@ impl Tuner {
             latest: None,
             asked: None,
             waiting: false,
-            hardware,
-            shape: describe::model_shape(&loaded.model, &loaded.name()),
+            subject,
             types: describe::matrix_types(&loaded.model).into(),
         })
     }
@@ -153,11 +151,8 @@ impl Tuner {
 
     fn trial(&self, setup: &Setup, test: Test) -> Trial {
         Trial {
-            hardware: self.hardware.clone(),
-            model: self.shape.clone(),
-            backend: BACKEND.into(),
-            test,
             settings: setup.settings(),
+            ..self.subject.trial(test)
         }
     }
 }
@@ -169,6 +164,16 @@ impl Drop for Tuner {
             // What was told last is to be kept; a panic there is not one here.
             let _ = thread.join();
         }
+    }
+}
+
+/// What a session runs and on what.
+pub(super) fn subject(loaded: &Loaded, options: &Options) -> Subject {
+    Subject {
+        hardware: hardware(options),
+        model: describe::model_shape(&loaded.model, &loaded.name()),
+        backend: BACKEND.into(),
+        settings: Vec::new(),
     }
 }
 
