@@ -1,5 +1,10 @@
 //! `cbtop oracle`, `cbtop brick-tune`, `cbtop calibrate` and `cbtop tune run` as a user starts them.
 
+use cbtop::engine::knobs::KNOBS;
+use cbtop::session::snapshot::PeakKind;
+use cbtop::session::{Loaded, Source};
+use cbtop::tuner::describe::model_shape;
+use cbtop::tuner::fingerprint::this_machine;
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
 use cbtop::tuner::run::Origin;
 use cbtop::tuner::store::Store;
@@ -115,7 +120,7 @@ fn recipes_are_planned_and_their_mistakes_named() {
     let said = text(&done.stdout);
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert_eq!(said.lines().count(), 3, "{said}");
-    assert!(said.starts_with("1. collect: measure "), "{said}");
+    assert!(said.starts_with("1. collect: sweep over "), "{said}");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("r.yaml");
     let text_of = std::fs::read_to_string(example).expect("there");
@@ -139,12 +144,81 @@ fn recipes_are_planned_and_their_mistakes_named() {
     assert!(!folder.path().join("none.sqlite").exists());
 }
 
+#[test]
+fn the_oracle_refuses_a_context_that_is_too_short() {
+    let done = cbtop(&["oracle", "--hardware", "rtx4090", "--ctx", "100"]);
+    assert_eq!(done.status.code(), Some(2));
+    let error = text(&done.stderr);
+    assert!(
+        error.contains("need a context of 640, --ctx is 100"),
+        "{error}"
+    );
+    let done = cbtop(&["oracle", "--hardware", "rtx4090", "-p", "9000000"]);
+    let error = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{error}");
+    assert!(error.contains("the model's context is"), "{error}");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_not_made_to_learn_from() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let typo = folder.path().join("rnus.sqlite");
+    for command in ["train", "validate"] {
+        let done = cbtop(&["tune", command, "--store", utf8(&typo)]);
+        assert_eq!(done.status.code(), Some(2), "{command}");
+        assert!(text(&done.stderr).contains("rnus.sqlite"), "{command}");
+        assert!(!typo.exists(), "{command}");
+    }
+}
+
+/// What `brick-tune` asks is what a session asks: the machine as it is known elsewhere, all knobs, the model's own shape.
+#[test]
+fn a_report_has_what_the_tuner_is_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = std::fs::read(report(folder.path())).expect("there");
+    let report: cbtop::headless::Report = serde_json::from_slice(&json).expect("a report");
+    let subject = report.snapshot.subject.expect("with measured time");
+    let here = this_machine(None, None, None);
+    assert_eq!(subject.hardware.fingerprint, here.fingerprint);
+    assert_eq!(
+        (subject.hardware.cores, subject.hardware.cache_mb.is_some()),
+        (here.cores, here.cache_mb.is_some())
+    );
+    let knobs: Vec<&str> = subject.settings.iter().map(|s| s.knob.as_str()).collect();
+    assert_eq!(knobs, KNOBS.iter().map(|k| k.name).collect::<Vec<_>>());
+    let demo = Loaded::open(Source::Demo).expect("the demo");
+    let shape = model_shape(&demo.model, &demo.name());
+    assert_eq!(subject.model.head_dim, shape.head_dim);
+    assert_eq!(subject.model.kv_bytes_per_token, shape.kv_bytes_per_token);
+    let peaks = &report.snapshot.roofline.peaks;
+    let fp32 = peaks
+        .iter()
+        .filter(|p| p.kind == PeakKind::Fp32)
+        .map(|p| p.value);
+    assert_eq!(subject.hardware.gflops, fp32.reduce(f64::max));
+    // A report of an older cbtop has none: it is loaded, and refused here.
+    let mut old: Value = serde_json::from_slice(&json).expect("JSON");
+    old["snapshot"]
+        .as_object_mut()
+        .expect("fields")
+        .remove("subject");
+    let path = folder.path().join("old.json");
+    std::fs::write(&path, old.to_string()).expect("written");
+    let done = cbtop(&["brick-tune", "--input", utf8(&path)]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(text(&done.stderr).contains("make the report again"));
+}
+
 /// Its time is not asserted on: the report says it, and `cbtop calibrate` on a real model is on the falsification page.
 #[test]
 fn f282_calibration_says_how_long_it_took_and_what_it_brought() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let (model, store) = (at("tuner.safetensors"), at("runs.sqlite"));
+    // A training that is there is what is fitted, and never lost.
+    let mut trained = BrickTuner::pretrained().clone();
+    trained.about.version = 41;
+    trained.save(&model).expect("saved");
     let done = cbtop(&[
         "calibrate",
         "--time",
@@ -162,8 +236,7 @@ fn f282_calibration_says_how_long_it_took_and_what_it_brought() {
     let runs = Store::open(&store).expect("a store").runs().expect("runs");
     assert_eq!(json["runs"], runs.len());
     assert!(runs.iter().all(|r| r.origin == Origin::Calibrate));
-    assert_eq!(json["fitted"], model.exists());
-    if model.exists() {
-        BrickTuner::load(&model).expect("a model");
-    }
+    let after = BrickTuner::load(&model).expect("a model");
+    assert_eq!(after.about.version, 41);
+    assert_eq!(json["fitted"], after.correction.is_some());
 }

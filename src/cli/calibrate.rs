@@ -13,7 +13,8 @@ pub struct CalibrateArgs {
     /// Time for the micro-benchmarks, seconds.
     #[arg(long, value_name = "SECONDS", default_value = "24", value_parser = crate::cli::parse_seconds)]
     pub time: Duration,
-    /// Where the fitted model goes [default: cbtop/tuner.safetensors in $XDG_DATA_HOME or ~/.local/share].
+    /// Where the fitted model goes; one that is there is what is fitted [default: tuner.safetensors beside the user's run
+    /// store, $CBTOP_RUNS or cbtop/runs.sqlite in $XDG_DATA_HOME or ~/.local/share].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// The run store [default: $CBTOP_RUNS, or cbtop/runs.sqlite in $XDG_DATA_HOME or ~/.local/share].

@@ -3,7 +3,7 @@
 use super::{diff, printable};
 use crate::cli::BrickTuneArgs;
 use anyhow::bail;
-use cbtop::session::snapshot::Snapshot;
+use cbtop::session::snapshot::{Snapshot, Subject};
 use cbtop::tuner::brick_tune::{Measure, Profiled, Validation, validate};
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
 use std::io::Write;
@@ -27,7 +27,13 @@ pub fn run(args: &BrickTuneArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
                 path.display()
             );
         }
-        let Some(profile) = profiled(s, arms) else {
+        let Some(subject) = &s.subject else {
+            bail!(
+                "{}: an older cbtop wrote it, without the machine's peaks and all settings; make the report again",
+                path.display()
+            );
+        };
+        let Some(profile) = profiled(s, subject, arms) else {
             bail!(
                 "{}: nothing was generated in it; make the report with -n 2 or more",
                 path.display()
@@ -57,17 +63,19 @@ fn arms(s: &Snapshot) -> Vec<(String, f64)> {
         .collect()
 }
 
-fn profiled<'a>(s: &'a Snapshot, kernels: &'a [(String, f64)]) -> Option<Profiled<'a>> {
+fn profiled<'a>(
+    s: &'a Snapshot,
+    subject: &'a Subject,
+    kernels: &'a [(String, f64)],
+) -> Option<Profiled<'a>> {
     let rate = s.rates.decode_mean_tok_s;
     let generated = u32::try_from(s.generated).unwrap_or(u32::MAX);
     Some(Profiled {
-        model: &s.model,
-        machine: &s.machine,
-        engine: &s.engine,
+        subject,
+        bandwidth_gbps: s.machine.read_bandwidth_gbps,
         tok_s: rate.filter(|r| r.is_finite() && *r > 0.0)?,
         tokens: (s.context_used.saturating_sub(generated), generated),
         bricks: &s.bricks,
-        peaks: &s.roofline.peaks,
         kernels,
     })
 }

@@ -1,5 +1,6 @@
 //! `cbtop calibrate`: this machine's peaks and micro-benchmarks, and the model fitted to them.
 
+use super::printable;
 use super::tune::collect::{machine, subjects};
 use super::tune::open_store;
 use crate::cli::calibrate::CalibrateArgs;
@@ -7,10 +8,12 @@ use anyhow::{Context, anyhow};
 use cbtop::tuner::calibrate::{Calibration, calibrate};
 use cbtop::tuner::collect::{Progress, Watcher};
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
+use cbtop::tuner::learn::correction::LEAST_FIT;
 use cbtop::tuner::run::{Hardware, Run};
 use cbtop::tuner::store::Store;
 use serde_json::json;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -35,9 +38,9 @@ pub fn run(args: &CalibrateArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
     };
     keeper.draw("probing peaks");
     let (hardware, bandwidth) = machine();
-    let before = BrickTuner::pretrained();
+    let before = before(&target);
     let done = calibrate(
-        before,
+        &before,
         &mut subjects,
         (&hardware, &bandwidth),
         args.time,
@@ -57,13 +60,48 @@ pub fn run(args: &CalibrateArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
         print(&hardware, &done, took, out)?;
         match done.tuner {
             Some(_) => writeln!(out, "The fitted model is {}.", target.display())?,
-            None => writeln!(
-                out,
-                "The pre-trained model is as good on this machine as a fitted one: nothing was saved."
-            )?,
+            None => writeln!(out, "{}", not_fitted(&done, &target))?,
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the fit starts from: the model that would be replaced, without what an earlier calibration fitted, so that a
+/// training stays; the one that comes with cbtop where there is none, or none that can be read.
+fn before(target: &Path) -> BrickTuner {
+    let model = match target.is_file().then(|| BrickTuner::load(target)) {
+        Some(Ok(model)) => model,
+        Some(Err(e)) => {
+            eprintln!(
+                "cbtop: {}: {e}; fitting the model that comes with cbtop instead",
+                printable(&target.display())
+            );
+            BrickTuner::pretrained().clone()
+        }
+        None => BrickTuner::pretrained().clone(),
+    };
+    BrickTuner {
+        correction: None,
+        ..model
+    }
+}
+
+/// Why there is no fitted model, and what stays.
+fn not_fitted(done: &Calibration, target: &Path) -> String {
+    let why = match done.runs.len() {
+        n if n < LEAST_FIT => format!(
+            "{n} runs are too few to fit a model to this machine ({LEAST_FIT} are needed; give more --time, or a machine \
+             that is not busy)"
+        ),
+        _ => {
+            "No fit foretells runs that it has not seen better than the model does as it is".into()
+        }
+    };
+    let kept = match target.is_file() {
+        true => format!("{} stays as it was", target.display()),
+        false => format!("{} was not written", target.display()),
+    };
+    format!("{why}: {kept}.")
 }
 
 fn report(hardware: &Hardware, done: &Calibration, took: Duration) -> serde_json::Value {
@@ -168,6 +206,6 @@ impl Watcher for Keeper {
     }
 
     fn progress(&mut self, p: &Progress) {
-        self.draw(&super::printable(&p.now));
+        self.draw(&printable(&p.now));
     }
 }

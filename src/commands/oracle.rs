@@ -5,7 +5,7 @@ mod print;
 use super::inspect::buffer_bytes;
 use super::tune::collect::machine;
 use crate::cli::{OracleArgs, OracleFormat};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cbtop::engine::cpu::kv::bytes_per_token;
 use cbtop::engine::knobs::{ActsOn, Around, KNOBS, Setting, Setup};
 use cbtop::engine::{KvType, SyncMode};
@@ -113,7 +113,7 @@ pub fn run(args: &OracleArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
 
 fn setup(loaded: &Loaded, args: &OracleArgs) -> anyhow::Result<Setup> {
     let mut config = loaded.config();
-    config.n_ctx = args.ctx.unwrap_or(config.n_ctx);
+    config.n_ctx = context(args, config.n_ctx, loaded.model.hparams.n_ctx_train)?;
     config.chunk = config.chunk.min(config.n_ctx.max(1));
     config.kv_type = args.kv_type.unwrap_or(config.kv_type);
     config.check().context("--ctx")?;
@@ -123,6 +123,23 @@ fn setup(loaded: &Loaded, args: &OracleArgs) -> anyhow::Result<Setup> {
         load: loaded.outcome.options,
         sync_mode: SyncMode::Deferred,
     })
+}
+
+/// Context of a sequence: what was asked for, or the usual one, more where prompt and answer need it and the model has it.
+fn context(args: &OracleArgs, usual: usize, model: usize) -> anyhow::Result<usize> {
+    let needed = args.prompt as usize + GENERATED as usize;
+    let (most, whose) = match args.ctx {
+        Some(ctx) => (ctx, "--ctx is"),
+        None => (usual.max(model), "the model's context is"),
+    };
+    if needed > most {
+        bail!(
+            "a prompt of {} tokens and {GENERATED} generated ones need a context of {needed}, {whose} {most}; give a shorter \
+             --prompt or a larger --ctx",
+            args.prompt
+        );
+    }
+    Ok(args.ctx.unwrap_or(usual.max(needed)))
 }
 
 fn base(loaded: &Loaded, setup: &Setup, hardware: Hardware, here: bool) -> Trial {

@@ -4,7 +4,7 @@ use super::load::{Loaded, Source};
 use super::run::{Options, SeenStep, Session, timed};
 use super::snapshot::{
     BrickRow, Counters, EngineInfo, MachineInfo, MemoryInfo, ModelInfo, Phases, Profiling,
-    Roofline, Snapshot, StepTrace, TokenTime,
+    Roofline, Snapshot, StepTrace, Subject, TokenTime,
 };
 use crate::engine::cpu::KernelSet;
 use crate::engine::cpu::kernel_use::KernelUse;
@@ -120,6 +120,7 @@ impl Session {
             model: Arc::clone(&self.model_info),
             machine: Arc::clone(&self.machine),
             engine: Arc::new(self.engine_info()),
+            subject: self.subject(),
             context_used: self.engine.cached() as u32,
             rates: self.rates.rates(),
             phases: self.phases(),
@@ -161,6 +162,16 @@ impl Session {
             self.host.add("advise", began.elapsed().as_nanos() as f64);
         }
         snapshot
+    }
+
+    /// What runs, with the settings in force.
+    fn subject(&mut self) -> Option<Arc<Subject>> {
+        let settings = self.setup().settings();
+        let subject = self.subject.as_mut()?;
+        if subject.settings != settings {
+            Arc::make_mut(subject).settings = settings;
+        }
+        Some(Arc::clone(subject))
     }
 
     /// Time since some fixed moment, modelled where times are: then the same run gives the same figures.

@@ -20,7 +20,7 @@ use crate::profiler::os::OsSampler;
 use crate::profiler::probe::Bandwidth;
 use crate::profiler::rates::RateMeter;
 use crate::profiler::{Clock, StepRecorder};
-use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak, StepTrace};
+use crate::session::snapshot::{KernelInfo, MachineInfo, ModelInfo, Peak, StepTrace, Subject};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 use crate::trace::TraceError;
 use crate::tracer::quantisation::QuantisationError;
@@ -182,6 +182,8 @@ pub struct Session {
     pub(super) tracer: ModelTracer,
     pub(super) measurement: Measurement,
     pub(super) tuner: Option<Tuner>,
+    /// What runs, as the tuner knows it; `None` with modelled time.
+    pub(super) subject: Option<Arc<Subject>>,
     pub(super) bandit: Option<KernelBandit>,
 }
 
@@ -209,9 +211,12 @@ impl Session {
         let engine_took = began.elapsed();
         let prompt_ids = encode_prompt(&loaded, &options.prompt, options.chat)?;
         check_fits(&prompt_ids, &options.config)?;
-        let tuner = match &options.tuner {
-            Some(tuner) if !options.clock.is_modelled() => {
-                Some(Tuner::start(tuner.clone(), &loaded, &options)?)
+        let subject =
+            (!options.clock.is_modelled()).then(|| super::tuner::subject(&loaded, &options));
+        let subject = subject.map(Arc::new);
+        let tuner = match (&options.tuner, &subject) {
+            (Some(tuner), Some(subject)) => {
+                Some(Tuner::start(tuner.clone(), &loaded, Arc::clone(subject))?)
             }
             _ => None,
         };
@@ -248,6 +253,7 @@ impl Session {
             tracer,
             measurement: Measurement::default(),
             tuner,
+            subject,
             bandit: None,
             engine,
             loaded,

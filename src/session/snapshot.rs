@@ -18,6 +18,7 @@ pub use crate::tuner::recommendation::{
     BanditArm, BanditFrame, BottleneckFrame, Interval, LimitFrame, RaceFrame, Recommendation,
     RecommendationStatus, TunerFrame,
 };
+pub use crate::tuner::run::Subject;
 
 use crate::engine::tensor_stats::null_is_nan;
 use schemars::JsonSchema;
@@ -37,6 +38,9 @@ pub struct Snapshot {
     pub machine: Arc<MachineInfo>,
     /// How the engine is configured now; changes when a recommendation is applied.
     pub engine: Arc<EngineInfo>,
+    /// This run as the tuner knows it, with the machine's peaks at all threads; `None` with modelled time.
+    #[serde(default)]
+    pub subject: Option<Arc<Subject>>,
     /// Tokens in the kv cache.
     pub context_used: u32,
     /// Throughput figures of the current run.

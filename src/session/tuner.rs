@@ -17,7 +17,7 @@ use crate::tuner::learn::logistic;
 use crate::tuner::measure::time_shares;
 use crate::tuner::recommendation::LimitFrame;
 use crate::tuner::rules::Advice;
-use crate::tuner::run::{Hardware, ModelShape, Origin, Run, Test, TimeShares, Trial};
+use crate::tuner::run::{Hardware, Origin, Run, Subject, Test, TimeShares, Trial};
 use crate::tuner::store::{Store, StoreError};
 use crate::tuner::suggest::{self, Grounds, Moment};
 use crate::tuner::telemetry;
@@ -88,8 +88,8 @@ pub(super) struct Tuner {
     limit: Option<LimitFrame>,
     /// The thread has ended by itself.
     is_gone: bool,
-    hardware: Hardware,
-    shape: ModelShape,
+    /// What runs; its settings are those of the beginning.
+    subject: Arc<Subject>,
     types: Arc<[GgmlType]>,
 }
 
@@ -101,12 +101,11 @@ impl Tuner {
     pub fn start(
         options: TunerOptions,
         loaded: &Loaded,
-        session: &Options,
+        subject: Arc<Subject>,
     ) -> Result<Self, super::run::SessionError> {
-        let hardware = hardware(session);
         let (tell, told) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
-        let machine = hardware.fingerprint.clone();
+        let machine = subject.hardware.fingerprint.clone();
         let thread = std::thread::Builder::new()
             .name("cbtop-tuner".into())
             .spawn(move || Thread::new(&options, machine).run(&told, &answer))
@@ -120,8 +119,7 @@ impl Tuner {
             waiting: false,
             limit: None,
             is_gone: false,
-            hardware,
-            shape: describe::model_shape(&loaded.model, &loaded.name()),
+            subject,
             types: describe::matrix_types(&loaded.model).into(),
         })
     }
@@ -169,11 +167,8 @@ impl Tuner {
 
     fn trial(&self, setup: &Setup, test: Test) -> Trial {
         Trial {
-            hardware: self.hardware.clone(),
-            model: self.shape.clone(),
-            backend: BACKEND.into(),
-            test,
             settings: setup.settings(),
+            ..self.subject.trial(test)
         }
     }
 }
@@ -185,6 +180,16 @@ impl Drop for Tuner {
             // What was told last is to be kept; a panic there is not one here.
             let _ = thread.join();
         }
+    }
+}
+
+/// What a session runs and on what.
+pub(super) fn subject(loaded: &Loaded, options: &Options) -> Subject {
+    Subject {
+        hardware: hardware(options),
+        model: describe::model_shape(&loaded.model, &loaded.name()),
+        backend: BACKEND.into(),
+        settings: Vec::new(),
     }
 }
 

@@ -440,6 +440,7 @@ pub(crate) fn decode(tokens: usize) -> Snapshot {
             memory_bytes: Some(25_769_803_776),
             read_bandwidth_gbps: Some(18.1),
         }),
+        subject: None,
         engine: Arc::new(EngineInfo {
             backend: "cpu".into(),
             kernels: "avx2".into(),

@@ -3,16 +3,13 @@
 //! The score is the mean of what the profiles can show, each out of 100: 100 less the error of the rates in percent, the
 //! accuracy of kernels, the accuracy of bottlenecks. What they cannot show is left out and said to be.
 
-use super::fingerprint::fingerprint;
 use super::learn::logistic;
 use super::measure::time_shares;
 use super::oracle::Predict;
-use super::run::{Hardware, MachineKind, ModelShape, Test, Trial};
-use crate::engine::config::EngineInfo;
-use crate::engine::knobs::Setting;
-use crate::model::ModelInfo;
+use super::run::{Subject, Test, Trial};
+use super::sweep::CLASS_KNOB;
 use crate::profiler::critical::Roof;
-use crate::profiler::figures::{BrickRow, MachineInfo, Peak, PeakKind};
+use crate::profiler::figures::BrickRow;
 use serde::Serialize;
 
 /// Mean error of rates must stay below this share.
@@ -29,20 +26,16 @@ const FEW: usize = 10;
 /// A run that was profiled.
 #[derive(Debug, Clone, Copy)]
 pub struct Profiled<'a> {
-    /// The model.
-    pub model: &'a ModelInfo,
-    /// The machine.
-    pub machine: &'a MachineInfo,
-    /// The configuration at its end.
-    pub engine: &'a EngineInfo,
+    /// What ran: machine, model, and the configuration at its end.
+    pub subject: &'a Subject,
+    /// Read bandwidth at its number of threads, if it was probed, GB/s.
+    pub bandwidth_gbps: Option<f64>,
     /// Generation, tokens a second.
     pub tok_s: f64,
     /// Tokens of the prompt, and generated.
     pub tokens: (u32, u32),
     /// Bricks of its decode steps.
     pub bricks: &'a [BrickRow],
-    /// Peaks of the machine, as probed.
-    pub peaks: &'a [Peak],
     /// Kernel sets whose rate was measured in the same session, tokens a second.
     pub kernels: &'a [(String, f64)],
 }
@@ -117,66 +110,22 @@ pub fn grade(score: Option<f64>) -> char {
 impl Profiled<'_> {
     /// The question that the tuner is asked about it.
     pub fn trial(&self) -> Trial {
-        let m = self.model;
-        let peak = |kind| {
-            let of_kind = |p: &&Peak| p.kind == kind && p.in_use;
-            self.peaks.iter().find(of_kind).map(|p| p.value)
-        };
-        let head = m.n_embd.checked_div(m.n_head).unwrap_or(0);
-        // Keys and values of every layer in two bytes.
-        let kv = f64::from(m.n_layers) * f64::from(m.n_head_kv) * f64::from(head) * 4.0;
-        let setting = |knob: &str, value: String| Setting::new(knob, value);
-        let e = self.engine;
-        Trial {
-            hardware: Hardware {
-                name: self.machine.cpu.clone(),
-                kind: MachineKind::Cpu,
-                fingerprint: fingerprint(&[
-                    self.machine.cpu.clone(),
-                    self.machine.cpus.to_string(),
-                ]),
-                mem_gbps: peak(PeakKind::Memory).or(self.machine.read_bandwidth_gbps),
-                gflops: peak(PeakKind::Fp32),
-                int8_gops: peak(PeakKind::Int8),
-                cores: Some(self.machine.cpus),
-                cache_mb: None,
-                memory_gb: self.machine.memory_bytes.map(|b| b as f64 * 1e-9),
-            },
-            model: ModelShape {
-                name: m.name.clone(),
-                arch: m.arch.clone(),
-                quant: super::describe::short_quant(&m.quantisation),
-                params: m.params as f64,
-                active_params: None,
-                weight_bytes: m.weight_bytes_per_token as f64,
-                kv_bytes_per_token: (kv > 0.0).then_some(kv),
-                hidden: Some(m.n_embd),
-                layers: Some(m.n_layers),
-                heads: Some(m.n_head),
-                head_dim: (head > 0).then_some(head),
-                vocab: Some(m.n_vocab),
-            },
-            backend: "cbtop cpu".into(),
-            test: Test {
-                prompt: 0,
-                generated: self.tokens.1.max(1),
-                depth: self.tokens.0,
-                batch: 1,
-            },
-            settings: vec![
-                setting("threads", e.threads.to_string()),
-                setting("backend", e.kernels.clone()),
-                setting("prefetch", e.prefetch.clone()),
-                setting("kv-type", e.kv_type.clone()),
-                setting("chunk", e.chunk.to_string()),
-                setting("load", e.load.replace(", ", ",").replace(' ', "-")),
-            ],
-        }
+        self.subject.trial(Test {
+            prompt: 0,
+            generated: self.tokens.1.max(1),
+            depth: self.tokens.0,
+            batch: 1,
+        })
+    }
+
+    /// Its kernel set.
+    fn kernel_set(&self) -> &str {
+        self.subject.setting(CLASS_KNOB).unwrap_or_default()
     }
 
     /// What limits it, by time under the probed roof; `None` where it is not known of most of the time.
     fn bottleneck(&self) -> Option<&'static str> {
-        let roof = Roof::probed(self.machine.read_bandwidth_gbps);
+        let roof = Roof::probed(self.bandwidth_gbps);
         let class = logistic::label(&time_shares(self.bricks, roof)?)?;
         Some(logistic::CLASSES[class])
     }
@@ -184,7 +133,7 @@ impl Profiled<'_> {
     /// What must be equal for two profiles to differ in their kernels alone.
     fn but_for_kernels(&self) -> String {
         let mut trial = self.trial();
-        trial.settings.retain(|s| s.knob != "backend");
+        trial.settings.retain(|s| s.knob != CLASS_KNOB);
         trial.test.generated = 0;
         trial.key()
     }
@@ -204,7 +153,10 @@ pub fn validate(profiles: &[Profiled<'_>], predict: Predict<'_>) -> Validation {
         rows.push(Row {
             run: format!(
                 "{} {}, {}, {} threads",
-                p.model.name, p.model.quantisation, p.engine.kernels, p.engine.threads
+                p.subject.model.name,
+                p.subject.model.quant,
+                p.kernel_set(),
+                p.subject.setting("threads").unwrap_or("?")
             ),
             measured_tok_s: p.tok_s,
             predicted_tok_s: predicted,
@@ -285,7 +237,7 @@ fn kernels(profiles: &[Profiled<'_>], predict: Predict<'_>) -> Measure {
             groups.len() - 1
         });
         if let Some((_, _, rates)) = groups.get_mut(at) {
-            rates.push((&p.engine.kernels, p.tok_s));
+            rates.push((p.kernel_set(), p.tok_s));
             rates.extend(p.kernels.iter().map(|(name, rate)| (name.as_str(), *rate)));
         }
     }

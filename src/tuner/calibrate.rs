@@ -4,7 +4,7 @@ use super::collect::{Progress, Subject, Sweep, Watcher, collect};
 use super::learn::brick_tuner::BrickTuner;
 use super::learn::{metrics, stats};
 use super::measure::Patience;
-use super::run::{Hardware, Origin, Run};
+use super::run::{Hardware, Origin, Run, Trial};
 use crate::engine::knobs::Cost;
 use crate::profiler::graph::fnv1a_64;
 use crate::profiler::probe::Bandwidth;
@@ -101,9 +101,7 @@ pub fn gain(before: &BrickTuner, runs: &[Run]) -> Option<Gain> {
     if runs.len() < LEAST_RUNS {
         return None;
     }
-    let (learned, held): (Vec<&Run>, Vec<&Run>) = runs
-        .iter()
-        .partition(|r| metrics::fold(fnv1a_64(r.trial.key().as_bytes()), 2) == 0);
+    let (learned, held): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|r| is_learned(&r.trial));
     let after = before.transfer(&learned);
     let errors_before = errors(before, &held);
     let errors_after = errors(after.as_ref().unwrap_or(before), &held);
@@ -115,6 +113,11 @@ pub fn gain(before: &BrickTuner, runs: &[Run]) -> Option<Gain> {
         mean_before: mean(&errors_before),
         mean_after: mean(&errors_after),
     })
+}
+
+/// Whether a trial falls into the half that is learned from: a hash of it, mixed until every bit counts.
+fn is_learned(trial: &Trial) -> bool {
+    metrics::fold(fnv1a_64(trial.key().as_bytes()), 2) == 0
 }
 
 fn errors(tuner: &BrickTuner, runs: &[&Run]) -> Vec<f64> {
@@ -145,5 +148,34 @@ impl Watcher for Kept<'_> {
 
     fn progress(&mut self, progress: &Progress) {
         self.watcher.progress(progress);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::knobs::Setting;
+    use crate::tuner::run::{Subject, Test};
+
+    #[test]
+    fn settings_that_differ_in_a_digit_fall_into_both_halves() {
+        let learned = |depth: u32, threads: &str| {
+            let subject = Subject {
+                settings: vec![Setting::new("threads", threads)],
+                ..Subject::default()
+            };
+            is_learned(&subject.trial(Test {
+                prompt: 0,
+                generated: 16,
+                depth,
+                batch: 1,
+            }))
+        };
+        let alike = (0..200)
+            .filter(|d| learned(*d, "1") == learned(*d, "2"))
+            .count();
+        assert!((60..140).contains(&alike), "{alike}");
+        let half = (0..200).filter(|d| learned(*d, "1")).count();
+        assert!((60..140).contains(&half), "{half}");
     }
 }

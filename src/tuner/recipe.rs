@@ -3,6 +3,9 @@
 //! Reading and planning only; the commands run it. Keys and stages that are not known are errors with their line: a key
 //! with a typing error in it would otherwise be a setting that is silently not made.
 
+use super::learn::brick_tuner::BrickTuner;
+use super::measure::Patience;
+use super::store::quality::MIN_REPETITIONS;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -12,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub const MAX_BYTES: usize = 1 << 20;
 /// Stages, models and list entries at most.
 const MAX_ITEMS: usize = 256;
+/// Repetitions of a configuration at most.
+const MOST_REPETITIONS: u32 = 100;
 
 /// A recipe that cannot be read, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,14 +70,48 @@ pub enum Work {
 pub struct Profile {
     /// GGUF files, relative to the recipe's folder.
     pub models: Vec<PathBuf>,
-    /// Sequences run together; empty for those of `cbtop tune collect`.
+    /// Sequences run together, as the recipe has them: the sweep chooses its own.
     pub batch_sizes: Vec<u32>,
-    /// Kernel sets; empty for all that this machine has.
+    /// Kernel sets, as the recipe has them: the sweep takes all that this machine has.
     pub kernels: Vec<String>,
     /// Measured repetitions of a configuration.
     pub runs_per_config: Option<u32>,
-    /// Repetitions before them that do not count.
+    /// Repetitions before them, as the recipe has them: the sweep warms up once.
     pub warmup_runs: Option<u32>,
+}
+
+impl Profile {
+    /// Repetitions that are measured: as many as the recipe has, at least those that tell of their spread.
+    pub fn repetitions(&self) -> u32 {
+        let usual = Patience::default().repetitions;
+        self.runs_per_config
+            .unwrap_or(usual)
+            .clamp(MIN_REPETITIONS, MOST_REPETITIONS)
+    }
+
+    /// Keys of the recipe that the sweep does not go by.
+    fn unused(&self) -> Vec<&'static str> {
+        let keys = [
+            ("batch_sizes", !self.batch_sizes.is_empty()),
+            ("kernels", !self.kernels.is_empty()),
+            ("warmup_runs", self.warmup_runs.is_some()),
+        ];
+        let unused = keys.into_iter().filter(|(_, given)| *given);
+        unused.map(|(key, _)| key).collect()
+    }
+
+    fn sentence(&self, models: &[String], to: &str) -> String {
+        let unused = match self.unused().as_slice() {
+            [] => String::new(),
+            some => format!(" (the recipe's {} are not used)", some.join(", ")),
+        };
+        format!(
+            "sweep over {} as cbtop tune collect does, with its batches and every kernel set of this machine, {} \
+             repetitions each after a warm-up{unused}; runs go to {to}",
+            models.join(", "),
+            self.repetitions()
+        )
+    }
 }
 
 /// What is trained.
@@ -95,11 +134,9 @@ pub struct Learner {
     pub params: BTreeMap<String, f64>,
 }
 
-/// What is checked.
+/// What is checked: the model that a stage before it trained, against runs held out there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Falsify {
-    /// A file of criteria, relative to the recipe's folder; none for those of `cbtop tune validate`.
-    pub checklist: Option<PathBuf>,
     /// Least score of 100.
     pub min_score: f64,
 }
@@ -204,6 +241,7 @@ impl Recipe {
                 return Err(at(s.line, format!("there are two stages '{}'", s.name)));
             }
         }
+        check_scored(&stages)?;
         Ok(Self {
             name: raw.name,
             version: raw.version,
@@ -229,48 +267,26 @@ impl Stage {
         match &self.work {
             Work::Profile(p) => {
                 let models: Vec<String> = p.models.iter().map(path).collect();
-                let kernels = match p.kernels.as_slice() {
-                    [] => "all kernels of this machine".into(),
-                    some => format!("kernels {}", some.join(", ")),
-                };
-                let batches = match p.batch_sizes.as_slice() {
-                    [] => String::new(),
-                    some => {
-                        let some: Vec<String> = some.iter().map(u32::to_string).collect();
-                        format!(", {} sequences together", some.join(", "))
-                    }
-                };
-                let runs = p
-                    .runs_per_config
-                    .map_or_else(String::new, |n| format!(", {n} runs each"));
-                let warm = p
-                    .warmup_runs
-                    .map_or_else(String::new, |n| format!(" after {n} to warm up"));
-                let to = output.map_or_else(|| "the run store".into(), |o| o);
-                format!(
-                    "measure {} with {kernels}{batches}{runs}{warm}; runs go to {to}",
-                    models.join(", ")
-                )
+                p.sentence(&models, output.as_deref().unwrap_or("the run store"))
             }
             Work::Train(t) => {
                 let names: Vec<&str> = t.models.iter().map(|m| m.name.as_str()).collect();
+                let own = || BrickTuner::default_path().map(|p| p.display().to_string());
                 format!(
                     "train {} on {}; the model goes to {}",
                     names.join(", "),
                     input.as_deref().unwrap_or("the run store"),
-                    output.as_deref().unwrap_or("the folder of the run store")
+                    output
+                        .or_else(own)
+                        .as_deref()
+                        .unwrap_or("no folder, because HOME is not set: name a file with 'output'")
                 )
             }
-            Work::Falsify(f) => {
-                let by = f.checklist.as_ref().map(path);
-                format!(
-                    "check {} by {}; at least {} of 100",
-                    input.as_deref().unwrap_or("the model trained last"),
-                    by.as_deref()
-                        .unwrap_or("the criteria of cbtop tune validate"),
-                    f.min_score
-                )
-            }
+            Work::Falsify(f) => format!(
+                "score {} on runs held out when it was trained; at least {} of 100",
+                input.as_deref().unwrap_or("the model trained last"),
+                f.min_score
+            ),
         }
     }
 }
@@ -294,6 +310,15 @@ fn stage(raw: RawStage) -> Result<Stage, RecipeError> {
         let what = format!("a stage of type '{}' has no '{key}'", raw.kind.value);
         return Err(at(line, what));
     }
+    let useless = match &work {
+        Work::Profile(_) => raw.input.as_ref().map(|s| (s, "input")),
+        Work::Train(_) => None,
+        Work::Falsify(_) => raw.output.as_ref().map(|s| (s, "output")),
+    };
+    if let Some((at_key, key)) = useless {
+        let what = format!("a stage of type '{}' has no '{key}'", raw.kind.value);
+        return Err(at(at_key.defined.line(), what));
+    }
     Ok(Stage {
         name: raw.name.value,
         line,
@@ -301,6 +326,35 @@ fn stage(raw: RawStage) -> Result<Stage, RecipeError> {
         input: raw.input.map(path).transpose()?,
         output: raw.output.map(path).transpose()?,
     })
+}
+
+/// Only of a model that was trained in the recipe is it known which runs it has not seen: another one cannot be scored.
+fn check_scored(stages: &[Stage]) -> Result<(), RecipeError> {
+    let mut trained: Option<&Stage> = None;
+    for s in stages {
+        match &s.work {
+            Work::Profile(_) => {}
+            Work::Train(_) => trained = Some(s),
+            Work::Falsify(_) => {
+                let Some(trained) = trained else {
+                    let what = format!(
+                        "no stage before '{}' trains, so that no runs are held out; add one of type 'ml'",
+                        s.name
+                    );
+                    return Err(at(s.line, what));
+                };
+                if s.input.is_some() && s.input != trained.output {
+                    let what = format!(
+                        "'input' of '{}' is not the 'output' of '{}': only the model that was trained last can be scored on \
+                         runs it has not seen",
+                        s.name, trained.name
+                    );
+                    return Err(at(s.line, what));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A key that no one took.
@@ -471,7 +525,10 @@ fn learner(raw: RawModel, line: u64) -> Result<Learner, RecipeError> {
 }
 
 fn falsify(c: &mut RawConfig) -> Result<Falsify, RecipeError> {
-    let checklist = c.checklist.take().map(path).transpose()?;
+    if let Some(list) = &c.checklist {
+        let what = "a recipe cannot run a 'checklist': its criteria are tests of the program; leave the key out";
+        return Err(at(list.defined.line(), what));
+    }
     let min_score = c.min_score.take().map_or(Ok(90.0), |s| {
         let v = s.value;
         if (0.0..=100.0).contains(&v) {
@@ -483,10 +540,7 @@ fn falsify(c: &mut RawConfig) -> Result<Falsify, RecipeError> {
             ))
         }
     })?;
-    Ok(Falsify {
-        checklist,
-        min_score,
-    })
+    Ok(Falsify { min_score })
 }
 
 #[cfg(test)]

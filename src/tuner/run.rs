@@ -4,12 +4,24 @@
 //! what came out. Rows of the public data sets and of this machine are alike; what is not known of them is `None`.
 
 use crate::engine::knobs::Setting;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Kind of a machine's processor.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum MachineKind {
@@ -23,7 +35,7 @@ pub enum MachineKind {
 }
 
 /// What a model runs on.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Hardware {
     /// Name, as the processor or a hardware table has it.
     pub name: String,
@@ -47,7 +59,7 @@ pub struct Hardware {
 }
 
 /// What runs.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ModelShape {
     /// Name.
     pub name: String,
@@ -130,6 +142,42 @@ impl fmt::Display for Test {
     }
 }
 
+/// A configuration as the tuner knows it: a question but for the test.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Subject {
+    /// The machine.
+    pub hardware: Hardware,
+    /// The model.
+    pub model: ModelShape,
+    /// The program and its backend.
+    pub backend: String,
+    /// All knobs.
+    pub settings: Vec<Setting>,
+}
+
+fn value_of<'a>(settings: &'a [Setting], knob: &str) -> Option<&'a str> {
+    let found = settings.iter().find(|s| s.knob == knob)?;
+    Some(&found.value)
+}
+
+impl Subject {
+    /// The value of a knob.
+    pub fn setting(&self, knob: &str) -> Option<&str> {
+        value_of(&self.settings, knob)
+    }
+
+    /// The question of how fast it does a test.
+    pub fn trial(&self, test: Test) -> Trial {
+        Trial {
+            hardware: self.hardware.clone(),
+            model: self.model.clone(),
+            backend: self.backend.clone(),
+            test,
+            settings: self.settings.clone(),
+        }
+    }
+}
+
 /// A question: how fast is this?
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
@@ -148,8 +196,7 @@ pub struct Trial {
 impl Trial {
     /// The value of a knob.
     pub fn setting(&self, knob: &str) -> Option<&str> {
-        let found = self.settings.iter().find(|s| s.knob == knob)?;
-        Some(&found.value)
+        value_of(&self.settings, knob)
     }
 
     /// The same trial with some knobs turned; a knob that was not known is added.

@@ -134,7 +134,8 @@ fn sources(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
 }
 
 fn subject(source: Source) -> anyhow::Result<Subject<'static>> {
-    let name = subject_name(&source, &Loaded::open(source.clone())?);
+    // A file that cannot run is said before this machine is probed.
+    let name = subject_name(&Loaded::open(source.clone())?);
     let load = move |how: LoadOptions| {
         Loaded::open_with(source.clone(), Some(how))
             .map(|l| Arc::clone(&l.model))
@@ -146,9 +147,9 @@ fn subject(source: Source) -> anyhow::Result<Subject<'static>> {
     })
 }
 
-/// The model's own name with the file's, since models of one family often share the first.
-fn subject_name(source: &Source, loaded: &Loaded) -> String {
-    let file = match source {
+/// The file's name, since models of one family often have the same one within; of the demo its own.
+fn subject_name(loaded: &Loaded) -> String {
+    let file = match &loaded.source {
         Source::File(path) => path.file_stem().map(|s| s.to_string_lossy().into_owned()),
         Source::Demo => None,
     };

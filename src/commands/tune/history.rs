@@ -167,6 +167,11 @@ mod tests {
         let defaults = [Setting::new("threads", "2")];
         let mut out = Vec::new();
         table(&runs, &defaults, &mut out).expect("written");
-        insta::assert_snapshot!(String::from_utf8(out).expect("text"), @"");
+        insta::assert_snapshot!(String::from_utf8(out).expect("text"), @r"
+        | when (UTC)           | origin  | machine | model      |  test |          tok/s | settings other than the defaults here |
+        | -------------------- | ------- | ------- | ---------- | ----: | -------------: | ------------------------------------- |
+        | 2026-09-21T14:13:20Z | collect | C/PU    | tiny? Q4_0 | tg128 | 1234.50 ± 3.25 | pin=on                                |
+        | -                    | collect | C/PU    | tiny? Q4_0 | tg128 |           9.00 | threads=1 pin=on                      |
+        ");
     }
 }

@@ -80,18 +80,10 @@ impl Runner<'_> {
     }
 
     fn profile(&self, p: &Profile, s: &Stage, out: &mut impl Write) -> anyhow::Result<bool> {
-        if !p.kernels.is_empty() || !p.batch_sizes.is_empty() || p.warmup_runs.is_some() {
-            eprintln!(
-                "cbtop: {}: the sweep chooses batches, kernels and warm-up itself: every kernel set of this machine, \
-                 and a warm-up before every measurement",
-                s.name
-            );
-        }
         let args = CollectArgs {
             models: p.models.iter().map(|m| self.folder.join(m)).collect(),
             mixtures: 12,
-            // Fewer than three repetitions tell nothing of their spread.
-            repetitions: p.runs_per_config.unwrap_or(5).clamp(3, 100),
+            repetitions: p.repetitions(),
             seed: 0,
             most: MOST,
             time_limit: None,
@@ -109,30 +101,28 @@ impl Runner<'_> {
                 path.display()
             );
         }
+        let own = || BrickTuner::default_path();
+        let path = self
+            .path(s.output.as_ref())
+            .or_else(own)
+            .context("no folder for the model: HOME is not set; name a file with 'output'")?;
+        let before = path.exists().then(|| BrickTuner::load(&path));
+        let before = before
+            .transpose()
+            .context("reading the model that would be replaced")?;
         let (runs, read) = runs::read(&[], input.as_deref(), false)?;
         writeln!(out, "{read} runs read, {} learned from.", runs.len())?;
-        let trained = BrickTuner::train(&runs, &options(t))?;
+        let trained = BrickTuner::train(&runs, &options(t, before))?;
         writeln!(out, "{}", judged(&trained))?;
-        if let Some(path) = self.path(s.output.as_ref()) {
-            trained.tuner.save(&path)?;
-            writeln!(out, "Model {} in {}", trained.tuner.title(), path.display())?;
-        }
+        trained.tuner.save(&path)?;
+        writeln!(out, "Model {} in {}", trained.tuner.title(), path.display())?;
         self.trained = Some(trained);
         Ok(true)
     }
 
     /// Against runs that were held out when the model was trained in this recipe: others it has seen.
     fn falsify(&self, f: &Falsify, out: &mut impl Write) -> anyhow::Result<bool> {
-        if let Some(list) = &f.checklist {
-            bail!(
-                "a checklist ({}) cannot be run from a recipe: its criteria are tests of the program; leave the key out",
-                list.display()
-            );
-        }
-        let Some(trained) = &self.trained else {
-            bail!("no stage before it trains, so that no runs were held out; add one of type 'ml'");
-        };
-        let score = score(trained);
+        let score = self.trained.as_ref().and_then(score);
         let passed = score.is_some_and(|s| s >= f.min_score);
         let verdict = if passed { "holds" } else { "falls short" };
         let score = score.map_or("none".into(), |s| format!("{s:.0}"));
@@ -155,10 +145,11 @@ fn part(l: &Learner) -> Option<Part> {
     }
 }
 
-fn options(t: &Train) -> BrickOptions {
+fn options(t: &Train, before: Option<BrickTuner>) -> BrickOptions {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut o = BrickOptions {
         trained_at: now.map_or(0, |d| d.as_secs() as i64),
+        before,
         ..BrickOptions::default()
     };
     for learner in &t.models {
@@ -179,7 +170,10 @@ fn options(t: &Train) -> BrickOptions {
                 forest.trees = whole("n_estimators").map_or(forest.trees, |v| v as usize);
                 forest.depth = whole("max_depth").map_or(forest.depth, |v| v as usize);
             }
-            Some(Part::Bottleneck) | None => {}
+            Some(Part::Bottleneck) => {
+                o.iterations = whole("max_iter").map_or(o.iterations, |v| v as u64);
+            }
+            None => {}
         }
         o.only.extend(part(learner));
     }

@@ -2,44 +2,25 @@
 
 use super::super::oracle::Forecast;
 use super::super::recommendation::Interval;
+use super::super::run::ModelShape;
 use super::*;
+use crate::engine::knobs::Setting;
 use crate::model::brick::BrickId;
 
-fn engine(kernels: &str) -> EngineInfo {
-    EngineInfo {
-        backend: "cpu".into(),
-        kernels: kernels.into(),
-        threads: 2,
-        n_ctx: 2048,
-        kv_type: "f16".into(),
-        chunk: 512,
-        prefetch: "4096".into(),
-        load: "read, huge pages".into(),
-        sampler: "greedy".into(),
-        clock: "measured".into(),
-        pace_tok_s: None,
-    }
-}
-
-fn model() -> ModelInfo {
-    ModelInfo {
-        name: "m".into(),
-        quantisation: "Q4_K - Medium".into(),
-        n_layers: 2,
-        n_embd: 64,
-        n_head: 4,
-        n_head_kv: 2,
-        weight_bytes_per_token: 1_000_000,
-        params: 2_000_000,
-        ..ModelInfo::default()
-    }
-}
-
-fn machine() -> MachineInfo {
-    MachineInfo {
-        read_bandwidth_gbps: Some(20.0),
-        cpus: 2,
-        ..MachineInfo::default()
+fn subject(kernels: &str) -> Subject {
+    Subject {
+        model: ModelShape {
+            name: "m".into(),
+            quant: "Q4_K_M".into(),
+            ..ModelShape::default()
+        },
+        backend: "cbtop cpu".into(),
+        settings: vec![
+            Setting::new("threads", "2"),
+            Setting::new("backend", kernels),
+            Setting::new("load", "read,huge-pages"),
+        ],
+        ..Subject::default()
     }
 }
 
@@ -86,23 +67,20 @@ fn says(trial: &Trial, mid: f64, best: &str) -> Forecast {
 
 #[test]
 fn f064_predictions_are_graded_against_what_was_measured() {
-    let (model, machine) = (model(), machine());
-    let (fast, slow) = (engine("avx512"), engine("avx2"));
+    let (fast, slow) = (subject("avx512"), subject("avx2"));
     let bricks = [brick()];
     let base = Profiled {
-        model: &model,
-        machine: &machine,
-        engine: &fast,
+        subject: &fast,
+        bandwidth_gbps: Some(20.0),
         tok_s: 100.0,
         tokens: (5, 32),
         bricks: &bricks,
-        peaks: &[],
         kernels: &[],
     };
     let both = [
         base,
         Profiled {
-            engine: &slow,
+            subject: &slow,
             tok_s: 80.0,
             ..base
         },

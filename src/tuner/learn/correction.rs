@@ -25,6 +25,8 @@ const SLOPE_PENALTY: f64 = 0.3;
 const KIND_PENALTY: f64 = 0.05;
 /// No correction is larger: a factor of 16.
 const MOST: f32 = 2.772_588_8;
+/// Fewest runs that are fitted.
+pub const LEAST_FIT: usize = 3;
 /// Folds of the held-out error.
 const FOLDS: u64 = 5;
 /// Share of rows that the interval holds.
@@ -60,7 +62,7 @@ impl Correction {
     /// The correction whose held-out error is least, and that error: mean of absolute logarithms. `None` if nothing is better
     /// than no correction, or with fewer than three runs.
     pub fn fit(fingerprint: &str, rows: &[Residual]) -> Option<(Self, f64)> {
-        if rows.len() < 3 || !whole(rows) {
+        if rows.len() < LEAST_FIT || !whole(rows) {
             return None;
         }
         let mut best: Option<(Freedom, Vec<f64>, f64)> = None;

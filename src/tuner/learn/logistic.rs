@@ -14,7 +14,8 @@ use ndarray::{Array1, Array2};
 pub const CLASSES: [&str; 4] = ["memory", "compute", "launch", "attention"];
 /// Weight of the penalty of large coefficients; columns are scaled to a standard deviation of 1.
 const PENALTY: f64 = 1.0;
-const ITERATIONS: u64 = 300;
+/// Iterations of the solver at most, unless others are asked for.
+pub const ITERATIONS: u64 = 300;
 /// A rare class's rows are repeated up to this many times.
 const MOST_REPEATS: usize = 10;
 /// Columns that vary less than this tell nothing.
@@ -69,13 +70,21 @@ impl BottleneckModel {
     /// # Errors
     /// Fewer than two classes, damaged rows, or a solver that gives up.
     pub fn train(rows: &[Example]) -> Result<Fitted, ClassifierError> {
+        Self::train_in(rows, ITERATIONS)
+    }
+
+    /// As [`Self::train`], in at most so many iterations of the solver.
+    ///
+    /// # Errors
+    /// As [`Self::train`].
+    pub fn train_in(rows: &[Example], iterations: u64) -> Result<Fitted, ClassifierError> {
         check(rows, CLASSES.len())?;
-        let model = fit(rows)?;
+        let model = fit(rows, iterations)?;
         let mut held_out = Vec::with_capacity(rows.len());
         for f in 0..FOLDS {
             let held = |r: &Example| metrics::fold(r.group, FOLDS) == f;
             let train: Vec<Example> = rows.iter().filter(|r| !held(r)).copied().collect();
-            let fitted = check(&train, CLASSES.len()).and_then(|()| fit(&train));
+            let fitted = check(&train, CLASSES.len()).and_then(|()| fit(&train, iterations));
             // A fold that nothing can be learned from says nothing about its rows.
             let Ok(partial) = fitted else { continue };
             let tested = rows.iter().enumerate().filter(|(_, r)| held(r));
@@ -177,8 +186,8 @@ fn balanced<'a>(rows: &[Example<'a>]) -> Vec<Example<'a>> {
 /// linfa's fit of scaled rows.
 fn fit_linfa(
     rows: &[Example],
-    mean: &[f64],
-    deviation: &[f64],
+    (mean, deviation): (&[f64], &[f64]),
+    iterations: u64,
 ) -> Result<linfa_logistic::MultiFittedLogisticRegression<f64, u32>, ClassifierError> {
     let failed = |e: &dyn std::fmt::Display| ClassifierError::Training(e.to_string());
     let scaled = |(at, v): (usize, &f32)| {
@@ -195,13 +204,13 @@ fn fit_linfa(
     let y: Array1<u32> = rows.iter().map(|r| r.class as u32).collect();
     let params = MultiLogisticRegression::default()
         .alpha(PENALTY)
-        .max_iterations(ITERATIONS)
+        .max_iterations(iterations)
         .check()
         .map_err(|e| failed(&e))?;
     params.fit(&Dataset::new(x, y)).map_err(|e| failed(&e))
 }
 
-fn fit(rows: &[Example]) -> Result<BottleneckModel, ClassifierError> {
+fn fit(rows: &[Example], iterations: u64) -> Result<BottleneckModel, ClassifierError> {
     let rows = balanced(rows);
     let (mean, mut deviation) = moments(&rows);
     let varies = |d: &&mut f64| **d >= LEAST_DEVIATION;
@@ -209,7 +218,7 @@ fn fit(rows: &[Example]) -> Result<BottleneckModel, ClassifierError> {
         .iter_mut()
         .filter(varies)
         .for_each(|d| *d = d.max(LEAST_SCALE));
-    let fitted = fit_linfa(&rows, &mean, &deviation)?;
+    let fitted = fit_linfa(&rows, (&mean, &deviation), iterations)?;
     let classes = fitted.classes().to_vec();
     let params = fitted.params();
     let unscaled = |k: usize, c: usize| {
@@ -273,8 +282,8 @@ mod tests {
         let data = rows(300, 1);
         let rows = balanced(&examples(&data));
         let (mean, deviation) = moments(&rows);
-        let linfa = fit_linfa(&rows, &mean, &deviation).expect("fits");
-        let model = fit(&examples(&data)).expect("fits");
+        let linfa = fit_linfa(&rows, (&mean, &deviation), ITERATIONS).expect("fits");
+        let model = fit(&examples(&data), ITERATIONS).expect("fits");
         let x = Array2::from_shape_fn((rows.len(), 4), |(i, j)| {
             if deviation[j] < LEAST_DEVIATION {
                 return 0.0;

@@ -4,7 +4,7 @@ use super::brick_tuner::BrickTuner;
 use super::evaluate::{Evaluation, Method, evaluate};
 use super::examples::{self, Examples, KernelGroup};
 use super::forest::{ClassifierError, ForestOptions, KernelForest};
-use super::logistic::BottleneckModel;
+use super::logistic::{self, BottleneckModel};
 use super::metrics::{self, ClassReport, Scored};
 use super::novelty::Novelty;
 use super::rates::Rates;
@@ -35,6 +35,8 @@ pub struct BrickOptions {
     pub forest: ForestOptions,
     /// What to train: all parts if empty.
     pub only: Vec<Part>,
+    /// Iterations of the bottlenecks' solver at most.
+    pub iterations: u64,
     /// The rates; its seed is that of all parts.
     pub rates: TrainOptions,
     /// When, seconds since 1970 UTC: given, so that the same runs give the same file.
@@ -49,6 +51,7 @@ impl Default for BrickOptions {
         Self {
             forest: ForestOptions::default(),
             only: Vec::new(),
+            iterations: logistic::ITERATIONS,
             rates: TrainOptions::default(),
             trained_at: 0,
             before: None,
@@ -143,7 +146,7 @@ impl BrickTuner {
             (tuner.kernels, kernels) = train_kernels(&runs, options);
         }
         if wanted(Part::Bottleneck) {
-            (tuner.bottleneck, bottleneck) = train_bottleneck(&runs);
+            (tuner.bottleneck, bottleneck) = train_bottleneck(&runs, options.iterations);
         }
         tuner.about.version = tuner.about.version.saturating_add(1);
         tuner.about.trained_at = options.trained_at;
@@ -205,7 +208,7 @@ fn train_kernels(runs: &[&Run], options: &BrickOptions) -> (Option<KernelForest>
     }
 }
 
-fn train_bottleneck(runs: &[&Run]) -> (Option<BottleneckModel>, Judged) {
+fn train_bottleneck(runs: &[&Run], iterations: u64) -> (Option<BottleneckModel>, Judged) {
     let examples = examples::bottleneck_examples(runs);
     let rows = examples.rows();
     if rows.len() < LEAST_ROWS {
@@ -214,7 +217,7 @@ fn train_bottleneck(runs: &[&Run]) -> (Option<BottleneckModel>, Judged) {
             Judged::None(too_few(&rows.len(), "runs timed by brick")),
         );
     }
-    match BottleneckModel::train(&rows) {
+    match BottleneckModel::train_in(&rows, iterations) {
         Ok(fitted) => {
             let figures = figures(&examples, &fitted.held_out, None, 0);
             (Some(fitted.model), figures)

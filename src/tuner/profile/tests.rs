@@ -93,6 +93,24 @@ fn every_other_file_is_refused_in_one_line() {
 }
 
 #[test]
+fn a_path_that_cannot_be_written_is_known_before() {
+    let (folder, foreign) = written("x = 1");
+    assert!(matches!(
+        check_target(&foreign, false),
+        Err(ProfileError::NotReplaced { .. })
+    ));
+    check_target(&foreign, true).expect("forced");
+    check_target(&folder.path().join("new.toml"), false).expect("a new file");
+    check_target(Path::new("new.toml"), false).expect("a new file here");
+    let nowhere = folder.path().join("no/such/folder.toml");
+    assert!(matches!(
+        check_target(&nowhere, true),
+        Err(ProfileError::Io { .. })
+    ));
+    assert!(check_target(folder.path(), true).is_err(), "a folder");
+}
+
+#[test]
 fn llama_cpp_has_flags_for_some() {
     let (flags, without) = llama_cpp(&[
         Setting::new("threads", "4"),

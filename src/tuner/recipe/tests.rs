@@ -37,9 +37,13 @@ fn the_example_is_a_recipe() {
     };
     assert_eq!(f.min_score, 90.0);
     let plan = recipe.plan(Path::new("/recipes"));
+    assert!(plan[0].contains("5 repetitions each after a warm-up"));
+    assert!(plan[0].contains("(the recipe's batch_sizes, kernels, warmup_runs are not used)"));
     assert_eq!(plan.len(), 3);
     assert!(
-        plan[0].starts_with("1. collect: measure /recipes/../../shared/models/llama.Q4_K_M.gguf")
+        plan[0].starts_with(
+            "1. collect: sweep over /recipes/../tests/fixtures/models/llama.Q4_K_M.gguf"
+        )
     );
     assert!(
         plan[1].contains("on /recipes/runs.sqlite; the model goes to /recipes/tuner.safetensors")
@@ -112,6 +116,36 @@ fn what_is_not_known_is_named_with_its_line() {
         let e = with(from, to);
         assert!(e.what.contains(says), "{e}");
         assert!(e.line.is_some());
+    }
+}
+
+#[test]
+fn nothing_is_planned_that_will_not_happen() {
+    let with = |from: &str, to: &str| error(&EXAMPLE.replacen(from, to, 1));
+    // Only what was trained in the recipe has runs that were held out.
+    let other = with("input: tuner.safetensors", "input: other.safetensors");
+    assert!(
+        other.what.contains("is not the 'output' of 'train'"),
+        "{other}"
+    );
+    let list = with("min_score: 90", "checklist: list.yaml");
+    assert!(list.what.contains("leave the key out"), "{list}");
+    let useless = with("output: runs.sqlite", "input: runs.sqlite");
+    assert!(useless.what.contains("has no 'input'"), "{useless}");
+    let alone = error(
+        "name: a\nversion: \"1\"\nstages: [{name: c, type: falsify, config: {min_score: 1}}]",
+    );
+    assert!(alone.what.contains("add one of type 'ml'"), "{alone}");
+    let few = Recipe::parse(&EXAMPLE.replacen("runs_per_config: 5", "runs_per_config: 1", 1));
+    let plan = few.expect("a recipe").plan(Path::new("."));
+    assert!(plan[0].contains("3 repetitions"), "{plan:?}");
+    let bare = Recipe::parse("name: a\nversion: \"1\"\nstages: [{name: t, type: ml}]");
+    let plan = bare.expect("a recipe").plan(Path::new("."));
+    if let Some(path) = BrickTuner::default_path() {
+        assert!(
+            plan[0].ends_with(&format!("goes to {}", path.display())),
+            "{plan:?}"
+        );
     }
 }
 

@@ -86,6 +86,65 @@ fn lines_that_are_no_runs_are_named() {
 }
 
 #[test]
+fn a_text_that_is_too_long_is_refused_before_it_is_copied() {
+    let dir = folder();
+    let path = dir.path().join("a.parquet");
+    let mut long = run(0);
+    long.trial.model.name = "x".repeat(1 << 20);
+    let mut file = std::fs::File::create(&path).expect("made");
+    // All rows share the text of one dictionary.
+    parquet::encode(&mut file, &vec![long; 1024]).expect("written");
+    let e = parquet::read(&path).expect_err("too long");
+    assert!(matches!(e, super::DataError::Format { .. }), "{e:?}");
+    assert!(e.to_string().contains("column model: "), "{e}");
+    assert!(
+        e.to_string()
+            .contains("has 1048576 bytes, at most 4096 are allowed"),
+        "{e}"
+    );
+}
+
+#[test]
+fn times_that_no_run_has_are_refused() {
+    for (at, holds) in [
+        (None, true),
+        (Some(946_684_800), true),
+        (Some(946_684_799), false),
+        // Milliseconds.
+        (Some(1_790_000_000_000), false),
+        (Some(i64::MAX), false),
+        (Some(-1), false),
+    ] {
+        let timed = Run {
+            unix_s: at,
+            ..run(0)
+        };
+        let checked = super::columns::check(&timed);
+        assert_eq!(checked.is_ok(), holds, "{at:?}");
+        assert!(checked.err().is_none_or(|e| e.column == "unix_s"), "{at:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_written_may_be_read_by_others() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = folder();
+    let (lines, model) = (
+        dir.path().join("a.ndjson"),
+        dir.path().join("new/m.safetensors"),
+    );
+    assert!(json::is_json(&lines) && !json::is_json(&model));
+    json::write(&lines, &[run(0)]).expect("written");
+    crate::tuner::learn::brick_tuner::BrickTuner::cold_start()
+        .save(&model)
+        .expect("saved");
+    let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode();
+    assert_eq!(mode(&lines), mode(&model));
+    assert_eq!(mode(&model) & 0o600, 0o600);
+}
+
+#[test]
 fn parquet_without_our_columns_names_the_first_that_is_wrong() {
     use ::parquet::data_type::Int64Type;
     use ::parquet::file::writer::SerializedFileWriter;

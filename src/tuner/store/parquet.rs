@@ -76,7 +76,8 @@ fn check(path: &Path, runs: &[Run]) -> Result<(), DataError> {
     Ok(())
 }
 
-fn encode(out: &mut (impl Write + Send), runs: &[Run]) -> Result<(), ParquetError> {
+/// Writes runs without looking at what is in them.
+pub(super) fn encode(out: &mut (impl Write + Send), runs: &[Run]) -> Result<(), ParquetError> {
     let schema = Arc::new(parse_message_type(&message())?);
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
