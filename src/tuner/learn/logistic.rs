@@ -316,6 +316,19 @@ mod tests {
         assert_eq!(label(&shares(f64::NAN, 0.1, 0.1, 0.1, 0.0)), None);
     }
 
+    #[test]
+    fn rows_of_folds_without_a_classifier_are_not_scored() {
+        let data = rows(100, 3);
+        let mut rows = examples(&data);
+        rows.retain(|r| r.class < 2);
+        let group = |r: &Example| if r.class == 1 { 0 } else { 1 + r.group % 9 };
+        rows.iter_mut().for_each(|r| r.group = group(r));
+        let fitted = BottleneckModel::train(&rows).expect("fits");
+        let classes = |s: &Scored| (s.class, rows[s.row].class);
+        assert!(!fitted.held_out.is_empty());
+        assert!(fitted.held_out.iter().all(|s| classes(s) == (0, 0)));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
