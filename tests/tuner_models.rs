@@ -6,6 +6,7 @@
 mod tuner_common;
 
 use cbtop::engine::knobs::Setting;
+use cbtop::tuner::learn::baselines::Nearest;
 use cbtop::tuner::learn::evaluate::{Method, Outcome, score};
 use cbtop::tuner::learn::split::{By, Fold, by_time, k_fold, leaks};
 use cbtop::tuner::learn::stats::quantile;
@@ -394,6 +395,29 @@ fn f095_what_is_not_known_is_done_without() {
         let p = model().predict(&t).tok_s;
         assert!(p.low > 0.0 && p.low <= p.mid && p.mid <= p.high && p.high.is_finite());
     }
+}
+
+#[test]
+fn a_kind_without_runs_is_near_its_usual_share_of_the_roofline() {
+    let decode: Vec<&Run> = runs()
+        .into_iter()
+        .filter(|r| r.trial.test.is_decode())
+        .collect();
+    let model = ThroughputRegressor::train(&decode, &mids_only()).expect("trains");
+    let prompts = data().iter().filter(|r| !r.trial.test.is_decode());
+    let shares =
+        prompts.filter_map(|r| Some(model.predict(&r.trial).tok_s.mid / roofline_tok_s(&r.trial)?));
+    let median = quantile(&shares.collect::<Vec<f64>>(), 0.5).expect("prompts");
+    println!("prompts, never learned: median share of the roofline {median:.3}");
+    assert!((0.02..1.0).contains(&median), "{median}");
+}
+
+#[test]
+fn of_very_many_runs_the_nearest_are_sought_among_a_part() {
+    let many: Vec<&Run> = data().iter().cycle().take(20_000).collect();
+    let nearest = Nearest::train(&many).expect("runs");
+    let (rows, shares, scale, _) = nearest.parts();
+    assert_eq!((shares.len(), rows.len()), (8192, 8192 * scale.len()));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::tuner::run::{Run, Trial};
 
 /// The share of the roofline that generation and prompts reach by rule of thumb: of the bandwidth most, of the peak of
 /// narrow arithmetic little.
-pub(super) const RULE: [f64; 2] = [0.6, 0.15];
+const RULE: [f64; 2] = [0.6, 0.15];
 
 /// Runs that an answer is made of.
 const NEIGHBOURS: usize = 5;
@@ -74,6 +74,11 @@ impl Formula {
     pub fn predict(&self, trial: &Trial) -> Interval {
         around(self.mid(trial), self.width)
     }
+}
+
+/// The rate by rule of thumb.
+pub(super) fn rule(trial: &Trial) -> f64 {
+    RULE[usize::from(!trial.test.is_decode())] * bound(trial)
 }
 
 /// The roofline, with what is usual for what is not known.

@@ -6,7 +6,7 @@
 //! saw nothing of its machine (or, on the commonest machine, of its model), and the errors of these predictions say how wide
 //! an interval must be to hold nine of ten. A second set of trees learns where the errors are large.
 
-use super::baselines::RULE;
+use super::baselines::rule;
 use super::gbt::{Gbt, GbtError, GbtOptions, Loss, Rows};
 use super::split::{By, Fold, k_fold};
 use super::stats::{conformal, weighted_median};
@@ -98,8 +98,8 @@ pub struct Line {
 /// Predicts rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThroughputRegressor {
-    /// Of generation and of prompts.
-    lines: [Line; 2],
+    /// Of generation and of prompts; a kind without runs has none, and what trees learned of the other is not about it.
+    lines: [Option<Line>; 2],
     rate: Gbt,
     error: Gbt,
     /// What expected errors are multiplied with to hold nine of ten: where bandwidth is known, and where not.
@@ -110,7 +110,7 @@ pub struct ThroughputRegressor {
 /// Every number of a [`ThroughputRegressor`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RegressorParts {
-    /// Offset and slope for generation, then for prompts.
+    /// Offset and slope for generation, then for prompts; a slope of 0 is no line.
     pub lines: [f64; 4],
     /// Answer without trees of the rate's and of the error's trees.
     pub bases: [f64; 2],
@@ -132,6 +132,7 @@ struct Row {
     decode: bool,
     known: bool,
     log_bound: f64,
+    log_rule: f64,
     log_rate: f64,
     weight: f64,
 }
@@ -168,7 +169,10 @@ impl ThroughputRegressor {
     pub fn predict(&self, trial: &Trial) -> Prediction {
         let x = TunerFeatures::of(trial, None);
         let line = self.lines[usize::from(!trial.test.is_decode())];
-        let log = line.at(log_bound(trial)) + self.rate.predict(x.predictors());
+        let log = line.map_or_else(
+            || rule(trial).ln(),
+            |l| l.at(log_bound(trial)) + self.rate.predict(x.predictors()),
+        );
         let known = trial.hardware.mem_gbps.is_some();
         let width = self.widths[usize::from(!known)] * expected(&self.error, &x);
         let mid = log.clamp(-20.0, 40.0).exp();
@@ -194,7 +198,11 @@ impl ThroughputRegressor {
 
     /// Every number, to be saved.
     pub fn parts(&self) -> RegressorParts {
-        let [d, p] = self.lines;
+        let none = Line {
+            offset: 0.0,
+            slope: 0.0,
+        };
+        let [d, p] = self.lines.map(|l| l.unwrap_or(none));
         RegressorParts {
             lines: [d.offset, d.slope, p.offset, p.slope],
             bases: [self.rate.base(), self.error.base()],
@@ -225,7 +233,7 @@ impl ThroughputRegressor {
         }
         let rate = gbt(parts.bases[0], parts.rate, parts.rate_gain)?;
         let error = gbt(parts.bases[1], parts.error, parts.error_gain)?;
-        let line = |offset, slope| Line { offset, slope };
+        let line = |offset, slope| (slope != 0.0).then_some(Line { offset, slope });
         let top = top(rate.importances());
         Ok(Self {
             lines: [line(d_offset, d_slope), line(p_offset, p_slope)],
@@ -240,14 +248,6 @@ impl ThroughputRegressor {
 impl Line {
     fn at(self, log_bound: f64) -> f64 {
         self.offset + self.slope * log_bound
-    }
-
-    /// The usual share of the roofline, for a kind without runs.
-    fn rule(decode: bool) -> Self {
-        Self {
-            offset: RULE[usize::from(!decode)].ln(),
-            slope: 1.0,
-        }
     }
 
     /// Least squares over (log bound, log rate, weight), the slope kept above 0 and at most 1 and then scaled by `keep`.
@@ -294,6 +294,7 @@ fn rows(runs: &[&Run], options: &TrainOptions) -> Vec<Row> {
         decode: run.trial.test.is_decode(),
         known: run.trial.hardware.mem_gbps.is_some(),
         log_bound: log_bound(&run.trial),
+        log_rule: rule(&run.trial).ln(),
         log_rate: run.tok_s.ln(),
         weight: weight(run) / mean,
     };
@@ -301,16 +302,17 @@ fn rows(runs: &[&Run], options: &TrainOptions) -> Vec<Row> {
 }
 
 /// The lines and trees of some of the rows.
-fn fit(rows: &[Row], at: &[usize], options: &TrainOptions) -> Result<([Line; 2], Gbt), TrainError> {
+fn fit(
+    rows: &[Row],
+    at: &[usize],
+    options: &TrainOptions,
+) -> Result<([Option<Line>; 2], Gbt), TrainError> {
     let line = |decode: bool| {
         let of_test = at.iter().map(|&i| &rows[i]).filter(|r| r.decode == decode);
         let points: Vec<_> = of_test
             .map(|r| (r.log_bound, r.log_rate, r.weight))
             .collect();
-        if points.is_empty() {
-            return Line::rule(decode);
-        }
-        Line::fit(&points, options.slope)
+        (!points.is_empty()).then(|| Line::fit(&points, options.slope))
     };
     let lines = [line(true), line(false)];
     let gbt = GbtOptions {
@@ -318,7 +320,10 @@ fn fit(rows: &[Row], at: &[usize], options: &TrainOptions) -> Result<([Line; 2],
         seed: options.seed,
         ..options.gbt.clone()
     };
-    let residual = |r: &Row| r.log_rate - lines[usize::from(!r.decode)].at(r.log_bound);
+    let residual = |r: &Row| {
+        let line = lines[usize::from(!r.decode)];
+        r.log_rate - line.map_or(r.log_rule, |l| l.at(r.log_bound))
+    };
     let y: Vec<f64> = at.iter().map(|&i| residual(&rows[i])).collect();
     Ok((lines, train_on(rows, at, &y, &gbt, options)?))
 }
@@ -366,8 +371,10 @@ fn held_out_errors(
         let (lines, rate) = fit(rows, &fold.train, options)?;
         for &i in &fold.test {
             let r = &rows[i];
-            let line = lines[usize::from(!r.decode)].at(r.log_bound);
-            errors[i] = Some((line + rate.predict(r.x.predictors()) - r.log_rate).abs());
+            let log = lines[usize::from(!r.decode)].map_or(r.log_rule, |l| {
+                l.at(r.log_bound) + rate.predict(r.x.predictors())
+            });
+            errors[i] = Some((log - r.log_rate).abs());
         }
     }
     Ok(errors)

@@ -4,8 +4,10 @@ use crate::tuner::learn::arrays::{Array, Arrays};
 use crate::tuner::learn::file::{self, FORMAT, ModelFileError};
 use crate::tuner::learn::forest::ForestOptions;
 use crate::tuner::learn::gbt::GbtOptions;
+use crate::tuner::learn::online::{Learned, OnlineTuner};
+use crate::tuner::learn::split::By;
 use crate::tuner::learn::throughput::TrainOptions;
-use crate::tuner::learn::train::BrickOptions;
+use crate::tuner::learn::train::{BrickOptions, Part};
 use crate::tuner::run::TimeShares;
 use crate::tuner::run::{Hardware, ModelShape, Origin, Test};
 use proptest::prelude::*;
@@ -253,6 +255,108 @@ fn f092_a_few_runs_give_what_they_carry() {
         let answer = trained.tuner.predict(&runs[0].trial, None);
         assert!(answer.tok_s.is_some_and(|r| r.mid > 0.0), "{n}: {answer:?}");
     }
+}
+
+/// Runs of one of five models.
+fn of_model(model: u32, n: usize) -> impl Iterator<Item = Run> {
+    let of = (0..).filter(move |n| n / 8 % 5 == model);
+    of.take(n).map(formula_run)
+}
+
+fn only(part: Part) -> BrickOptions {
+    BrickOptions {
+        only: vec![part],
+        ..quick()
+    }
+}
+
+#[test]
+fn a_model_with_few_runs_keeps_no_other_from_being_learned() {
+    let runs: Vec<Run> = of_model(0, 290).chain(of_model(1, 10)).collect();
+    let trained = BrickTuner::train(&runs, &only(Part::Rates)).expect("runs");
+    let evaluation = trained.rates.expect("measured");
+    assert_eq!(evaluation.decided_by, By::Trial.name());
+    assert_eq!(trained.tuner.rates.name(), evaluation.chosen.name());
+    assert_ne!(trained.tuner.rates, Rates::Untrained);
+    assert_eq!(trained.tuner.caveats, Vec::<String>::new());
+    assert!(trained.tuner.about.error.is_some());
+}
+
+#[test]
+fn the_method_for_one_model_is_the_best_on_its_trials() {
+    let runs: Vec<Run> = of_model(0, 100).collect();
+    let trained = BrickTuner::train(&runs, &only(Part::Rates)).expect("runs");
+    let evaluation = trained.rates.expect("measured");
+    assert_eq!(evaluation.decided_by, By::Trial.name());
+    let trials = &evaluation.splits[0];
+    assert_eq!(
+        (trials.held_out.as_str(), trials.best),
+        (By::Trial.name(), evaluation.chosen)
+    );
+}
+
+#[test]
+fn rates_that_cannot_be_measured_are_learned_all_the_same() {
+    let runs: Vec<Run> = (0..22).map(formula_run).collect();
+    let trained = BrickTuner::train(&runs, &only(Part::Rates)).expect("runs");
+    assert_eq!(trained.tuner.rates.name(), "gradient boosting");
+    let why = trained.rates.expect_err("too few to hold out");
+    assert!(why.contains("not measured: of 22 runs"), "{why}");
+    let few = BrickTuner::train(&runs[..19], &only(Part::Rates)).expect("runs");
+    assert_eq!(few.tuner.caveats.len(), 1);
+    let why = few.rates.expect_err("too few");
+    assert!(why.contains("not learned: 19 runs"), "{why}");
+}
+
+#[test]
+fn parts_that_are_not_trained_keep_what_they_rest_on() {
+    let runs: Vec<Run> = (0..240).map(formula_run).collect();
+    let trained = BrickTuner::train(&runs, &only(Part::Kernels)).expect("runs");
+    let (new, before) = (trained.tuner, BrickTuner::pretrained());
+    assert_eq!(
+        (&new.rates, &new.novelty, &new.caveats),
+        (&before.rates, &before.novelty, &before.caveats)
+    );
+    assert_eq!(new.kernels, small().kernels);
+    let about = About {
+        version: before.about.version + 1,
+        trained_at: quick().trained_at,
+        ..before.about.clone()
+    };
+    assert_eq!(new.about, about);
+}
+
+/// A run that is off the model's rate by a logarithm.
+fn off(n: u32, log: f64) -> Run {
+    let mut run = formula_run(n);
+    run.tok_s = small().base_rate(&run.trial).expect("a rate") * log.exp();
+    run
+}
+
+#[test]
+fn a_correction_is_no_drift() {
+    let mut online = OnlineTuner::new(small().clone(), "test", &[]);
+    let slower = off(1, -0.5);
+    let mut updates = 0;
+    for _ in 0..24 {
+        updates += usize::from(matches!(online.observe(&slower), Learned::Updated { .. }));
+        assert_eq!(online.doubt(), None);
+    }
+    assert_eq!(updates, 3);
+}
+
+#[test]
+fn a_refused_batch_does_not_block_other_tasks() {
+    let mut online = OnlineTuner::new(small().clone(), "test", &[]);
+    let mut batch = |n: u32, logs: [f64; 8]| {
+        let learned = logs.map(|log| online.observe(&off(n, log)));
+        learned[7]
+    };
+    assert!(matches!(batch(1, [0.0; 8]), Learned::Updated { .. }));
+    // Three outliers pull the fit away from the five others.
+    let outliers = [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0];
+    assert_eq!(batch(1, outliers), Learned::Refused);
+    assert!(matches!(batch(35, [-0.5; 8]), Learned::Updated { .. }));
 }
 
 #[test]

@@ -130,6 +130,24 @@ fn one_class_and_damaged_rows_are_refused() {
     ));
 }
 
+#[test]
+fn rows_of_folds_without_a_forest_are_not_scored() {
+    // The second class is of one group: whatever is learned without it knows one class.
+    let mut data = rows(100, 2, 0, 7);
+    data.iter_mut().for_each(|r| {
+        r.2 = if r.1 == 1 { 0 } else { 1 + r.2 % 9 };
+    });
+    let rows = examples(&data);
+    let grown = KernelForest::train(names(2), &rows, &SMALL).expect("grown");
+    assert!(!grown.held_out.is_empty());
+    for s in &grown.held_out {
+        assert_eq!((s.class, rows[s.row].class), (0, 0));
+    }
+    let one_fold: Vec<Example> = rows.iter().map(|r| Example { group: 0, ..*r }).collect();
+    let grown = KernelForest::train(names(2), &one_fold, &SMALL).expect("grown");
+    assert_eq!((grown.held_out.len(), grown.forest.temperature), (0, 1.0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
