@@ -479,7 +479,7 @@ impl Thread {
         };
         let grounds = Grounds {
             predict: &|trial| self.predictor.rate(trial),
-            ratio_error: self.predictor.ratio_error(),
+            ratio_error: &|knob| self.predictor.ratio_error(knob),
             runs: &self.runs,
             lesson: &predict::lesson,
         };

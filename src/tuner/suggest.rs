@@ -43,8 +43,8 @@ pub struct Moment<'a> {
 pub struct Grounds<'a> {
     /// Rate of a trial, tokens a second; `None` where it is not known.
     pub predict: &'a dyn Fn(&Trial) -> Option<Interval>,
-    /// Nine of ten predicted ratios are within this much, in logarithms; `None`: as far off as a rate may be.
-    pub ratio_error: Option<f64>,
+    /// Nine of ten predicted ratios of a knob are within this much, in logarithms; `None`: as far off as a rate may be.
+    pub ratio_error: &'a dyn Fn(&str) -> Option<f64>,
     /// Runs of this machine.
     pub runs: &'a [Run],
     /// What past experiments with a knob taught, in a sentence.
@@ -301,7 +301,7 @@ fn ratio(trial: &Trial, setting: &Setting, grounds: &Grounds) -> Option<Interval
     let now = (grounds.predict)(trial).filter(|i| i.mid > 0.0 && i.mid.is_finite())?;
     let then = (grounds.predict)(&trial.with(std::slice::from_ref(setting)))?;
     let mut all = [then.low, then.mid, then.high].map(|rate| rate / now.mid);
-    if let Some(error) = grounds.ratio_error {
+    if let Some(error) = (grounds.ratio_error)(&setting.knob) {
         (all[0], all[2]) = (all[1] * (-error).exp(), all[1] * error.exp());
     }
     let [low, mid, high] = all;

@@ -116,11 +116,17 @@ fn rates(evaluation: &Evaluation, out: &mut impl Write) -> anyhow::Result<()> {
         evaluation.chosen.name(),
         evaluation.decided_by
     )?;
-    if let Some(error) = evaluation.deciding().and_then(|m| m.ratio_error) {
+    let errors = evaluation.deciding().map(|m| &m.ratio_errors);
+    let within: Vec<String> = errors
+        .into_iter()
+        .flatten()
+        .map(|(knob, error)| format!("{knob} {:.1}%", error.exp_m1() * 100.0))
+        .collect();
+    if !within.is_empty() {
         writeln!(
             out,
-            "  of ratios of runs that differ in one setting nine of ten are within {:.1}%.",
-            error.exp_m1() * 100.0
+            "  nine of ten ratios of runs that differ in one setting are within: {}.",
+            within.join(", ")
         )?;
     }
     Ok(())

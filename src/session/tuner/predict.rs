@@ -46,9 +46,9 @@ impl Predictor {
         self.online.tuner().predict(trial, None).tok_s
     }
 
-    /// How far off predicted ratios may be, in logarithms.
-    pub fn ratio_error(&self) -> Option<f64> {
-        self.online.tuner().about.ratio_error
+    /// How far off predicted ratios of a knob may be, in logarithms.
+    pub fn ratio_error(&self, knob: &str) -> Option<f64> {
+        self.online.tuner().about.ratio_errors.get(knob).copied()
     }
 
     /// What is said of a moment.

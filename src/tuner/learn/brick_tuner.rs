@@ -13,6 +13,7 @@ use crate::engine::knobs::knob;
 use crate::tuner::features::{Measured, PREDICTORS, TunerFeatures};
 use crate::tuner::recommendation::{BottleneckFrame, Interval};
 use crate::tuner::run::{Run, Trial};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// The model that is part of the program.
@@ -31,8 +32,8 @@ pub struct About {
     pub machines: usize,
     /// Median error of the rates of held-out runs, a share of the rate.
     pub error: Option<f64>,
-    /// Nine of ten ratios of held-out runs that differ in one knob were predicted within this much, in logarithms.
-    pub ratio_error: Option<f64>,
+    /// Nine of ten ratios of held-out runs that differ in a knob alone were predicted within this much, in logarithms, by knob.
+    pub ratio_errors: BTreeMap<String, f64>,
 }
 
 /// What is said to a question.

@@ -1,7 +1,7 @@
 //! How well rates are foretold, of every method on the same held-out runs.
 
 use super::baselines::{Formula, Nearest};
-use super::pairs::ratio_error;
+use super::pairs::ratio_errors;
 use super::split::{By, Fold, by_time, k_fold};
 use super::stats::{quantile, r2, spearman};
 use super::throughput::{LEAST_RUNS, ThroughputRegressor, TrainError, TrainOptions};
@@ -9,6 +9,7 @@ use crate::tuner::recommendation::Interval;
 use crate::tuner::run::{Run, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What predicts.
 #[derive(
@@ -134,10 +135,9 @@ pub struct MethodScore {
     pub method: Method,
     /// Its score on all held-out runs.
     pub score: Score,
-    /// Nine of ten ratios of runs that differ in one knob are predicted within this much, in logarithms; `None` where too
-    /// few differ in one.
+    /// Nine of ten ratios of runs that differ in a knob alone are predicted within this much, in logarithms, by knob.
     #[serde(default)]
-    pub ratio_error: Option<f64>,
+    pub ratio_errors: BTreeMap<String, f64>,
 }
 
 /// All methods on one kind of split.
@@ -277,7 +277,7 @@ pub fn compare(
         methods.push(MethodScore {
             method,
             score,
-            ratio_error: ratio_error(runs, &outcomes),
+            ratio_errors: ratio_errors(runs, &outcomes),
         });
     }
     Ok(best.map(|(_, best)| SplitScores {

@@ -13,7 +13,8 @@ use super::novelty::Novelty;
 use super::rates::Rates;
 use super::tree::{TreeArrays, Trees, TreesError};
 use crate::tuner::store::{Store, write_whole};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -147,8 +148,8 @@ pub(super) fn write(model: &BrickTuner, format: u32) -> Arrays {
     if let Some(error) = about.error.filter(|e| e.is_finite()) {
         put("error", error.into());
     }
-    if let Some(error) = about.ratio_error.filter(|e| e.is_finite()) {
-        put("ratio_error", error.into());
+    if !about.ratio_errors.is_empty() {
+        put("ratio_errors", json!(about.ratio_errors));
     }
     put("caveats", model.caveats.clone().into());
     model.rates.write(&mut a);
@@ -289,10 +290,20 @@ fn read(a: &Arrays) -> Result<BrickTuner, ModelFileError> {
             samples: whole(a, "samples")? as usize,
             machines: whole(a, "machines")? as usize,
             error: a.number("error").ok(),
-            ratio_error: a.number("ratio_error").ok().filter(|e| *e > 0.0),
+            ratio_errors: ratio_errors(a),
         },
         caveats: a.texts("caveats")?,
     })
+}
+
+/// By knob; none in files of before, and those that are no widths are left out.
+fn ratio_errors(a: &Arrays) -> BTreeMap<String, f64> {
+    let all = a.header.get("ratio_errors").and_then(Value::as_object);
+    let width = |(knob, error): (&String, &Value)| {
+        let error = error.as_f64().filter(|e| e.is_finite() && *e > 0.0)?;
+        Some((knob.clone(), error))
+    };
+    all.into_iter().flatten().filter_map(width).collect()
 }
 
 /// A whole number of the header that any time or count may be.

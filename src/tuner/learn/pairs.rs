@@ -3,28 +3,26 @@
 
 use super::evaluate::Outcome;
 use super::stats::quantile;
-use crate::engine::knobs::{KNOBS, Setting};
+use crate::engine::knobs::{KNOBS, Knob, Setting};
 use crate::tuner::run::Run;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Share of the ratios within the error.
 const COVERAGE: f64 = 0.9;
 /// Fewer pairs tell nothing.
 const LEAST: usize = 30;
 
-/// Nine of ten ratios of rates, of runs held out together that differ in one knob, are predicted within this much, in
-/// logarithms. `None` where too few differ in one.
-pub fn ratio_error(runs: &[&Run], folds: &[Vec<Outcome>]) -> Option<f64> {
-    let mut errors = Vec::new();
-    for fold in folds {
-        for knob in KNOBS {
-            errors.extend(of_knob(runs, fold, knob.name));
-        }
-    }
-    if errors.len() < LEAST {
-        return None;
-    }
-    quantile(&errors, COVERAGE).filter(|e| e.is_finite())
+/// Nine of ten ratios of rates, of runs held out together that differ in a knob alone, are predicted within this much, in
+/// logarithms: by the knob's name, where enough differ in it.
+pub fn ratio_errors(runs: &[&Run], folds: &[Vec<Outcome>]) -> BTreeMap<String, f64> {
+    let of = |knob: &Knob| {
+        let folds = folds.iter();
+        let errors: Vec<f64> = folds.flat_map(|f| of_knob(runs, f, knob.name)).collect();
+        let enough = (errors.len() >= LEAST).then_some(errors)?;
+        let error = quantile(&enough, COVERAGE).filter(|e| e.is_finite())?;
+        Some((knob.name.to_owned(), error))
+    };
+    KNOBS.iter().filter_map(of).collect()
 }
 
 /// Errors of the ratios to the first run of every group that differs in one knob.
@@ -109,12 +107,20 @@ mod tests {
             runs.iter().enumerate().map(of).collect()
         };
         let twice = outcomes(&|r| 2.0 * r.tok_s);
-        assert!(ratio_error(&runs, &[twice]).expect("pairs") < 1e-9);
+        let right = ratio_errors(&runs, &[twice]);
+        assert!(
+            right.len() == 2 && right.values().all(|e| *e < 1e-9),
+            "{right:?}"
+        );
         // Threads are thought to bring nothing: two to ten of them are wrong by their number.
-        let flat = ratio_error(&runs, &[outcomes(&|_| 10.0)]).expect("pairs");
-        assert!(flat > 5.0f64.ln() && flat <= 10.0f64.ln(), "{flat}");
-        assert_eq!(ratio_error(&runs, &[]), None);
+        let flat = ratio_errors(&runs, &[outcomes(&|_| 10.0)]);
+        assert!(
+            flat["threads"] > 5.0f64.ln() && flat["threads"] <= 10.0f64.ln(),
+            "{flat:?}"
+        );
+        assert!(flat["chunk"] < 1e-9, "{flat:?}");
+        assert!(ratio_errors(&runs, &[]).is_empty());
         let few = outcomes(&|_| 1.0).into_iter().take(3).collect();
-        assert_eq!(ratio_error(&runs, &[few]), None);
+        assert!(ratio_errors(&runs, &[few]).is_empty());
     }
 }

@@ -146,7 +146,7 @@ mod tests {
                 methods: vec![MethodScore {
                     method: Method::Nearest,
                     score,
-                    ratio_error: None,
+                    ratio_errors: Default::default(),
                 }],
                 best: Method::Nearest,
             }],

@@ -10,7 +10,7 @@ use super::novelty::Novelty;
 use super::rates::Rates;
 use super::throughput::TrainOptions;
 use crate::tuner::run::Run;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows of a kind that a classifier is not trained from.
 const LEAST_ROWS: usize = 20;
@@ -130,7 +130,8 @@ impl BrickTuner {
             (tuner.rates, rates) = train_rates(&runs, &options.rates);
             let reached = rates.as_ref().ok().and_then(Evaluation::deciding);
             tuner.about.error = reached.map(|m| m.score.median_error);
-            tuner.about.ratio_error = reached.and_then(|m| m.ratio_error);
+            tuner.about.ratio_errors =
+                reached.map_or_else(BTreeMap::new, |m| m.ratio_errors.clone());
             tuner.caveats.clear();
             if tuner.rates == Rates::Untrained {
                 let caveat = "too few runs to learn rates from: they are from the roofline alone";

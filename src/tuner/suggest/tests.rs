@@ -67,7 +67,7 @@ impl Scene {
         let lesson = |knob: &str| (knob == "threads").then(|| "threads wait for each other".into());
         let grounds = Grounds {
             predict,
-            ratio_error: None,
+            ratio_error: &|_| None,
             runs,
             lesson: &lesson,
         };
