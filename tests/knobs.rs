@@ -131,10 +131,7 @@ fn the_page_has_a_row_for_every_knob() {
             Numbers::Precision => "precision",
         };
         let (name, what, risk) = (k.name, k.what, k.risk);
-        format!(
-            "| {name} | {} | {what} | {risk} | {numbers} |\n",
-            flags.join(" ")
-        )
+        format!("| {name} | {} | {what} | {risk} | {numbers} |\n", flags.join(" "))
     });
     let table: String = rows.collect();
     assert!(page.contains(&table), "the table of knobs is:\n{table}");

@@ -403,8 +403,7 @@ impl Thread {
         if let Some(path) = &self.telemetry
             && let Err(e) = runs.iter().try_for_each(|run| telemetry::append(path, run))
         {
-            self.notes
-                .push(format!("{} cannot be written: {e}", path.display()));
+            self.notes.push(format!("{} cannot be written: {e}", path.display()));
             self.telemetry = None;
         }
         // What this session found counts in it, kept or not.
@@ -441,7 +440,11 @@ impl Thread {
 
     /// The rate to expect with all that is expected to help, the best value of every knob: the measured one times the
     /// predicted ratio.
-    fn with_changes(&self, q: &Question, suggestions: &[Advice]) -> Option<Interval> {
+    fn with_changes(
+        &self,
+        q: &Question,
+        suggestions: &[Advice],
+    ) -> Option<Interval> {
         let tok_s = q.tok_s?;
         let mut changes: Vec<Setting> = Vec::new();
         for r in suggestions.iter().map(|a| &a.recommendation) {

@@ -98,8 +98,7 @@ impl Known {
         };
         // Pairs are looked for among the few runs of this model alone.
         let alike = |r: &&Run| {
-            r.trial.test.is_decode() == trial.test.is_decode()
-                && r.trial.model.is_alike(&trial.model)
+            r.trial.test.is_decode() == trial.test.is_decode() && r.trial.model.is_alike(&trial.model)
         };
         let of_model: Vec<&Run> = runs.iter().filter(alike).collect();
         let of_value = |value| of_model.iter().filter(move |r| is(r, value));

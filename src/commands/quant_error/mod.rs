@@ -3,8 +3,8 @@
 mod print;
 
 use super::perplexity::MAX_TEXT;
-use super::trace::input::{Progress, text};
 use super::{SAMPLE_TEXT, setup};
+use super::trace::input::{Progress, text};
 use crate::cli::{EngineArgs, QuantErrorArgs, TraceFormat};
 use cbtop::session::Loaded;
 use cbtop::tracer::figures::{ErrorGrade, ErrorOf, ModelQuantisationError};

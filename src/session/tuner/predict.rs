@@ -9,6 +9,7 @@ use crate::tuner::learn::online::{BATCH, Learned, OnlineTuner};
 use crate::tuner::run::{Origin, Run, Trial};
 use std::path::Path;
 
+
 /// Results of former sessions that are learned from again at the start.
 const MOST_RESULTS: usize = 256;
 

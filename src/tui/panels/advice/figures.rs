@@ -255,9 +255,7 @@ pub fn nothing(app: &App, width: usize) -> Vec<Line<'static>> {
         return wrapped(text, "", width, theme.dim);
     };
     let says = match t.says.as_str() {
-        "" => {
-            "Nothing to change: no setting of this engine is expected to make generation faster here."
-        }
+        "" => "Nothing to change: no setting of this engine is expected to make generation faster here.",
         says => &sanitise(says, theme.glyphs.ascii),
     };
     let mut lines = wrapped(says, "", width, theme.strong);
