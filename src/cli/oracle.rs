@@ -16,9 +16,9 @@ pub struct OracleArgs {
     /// Sequences run together, with commas between them.
     #[arg(short, long, value_name = "N,N", value_delimiter = ',', default_value = "1,4,8", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: Vec<u32>,
-    /// Tokens of each sequence's prompt.
-    #[arg(short, long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
-    pub prompt: u32,
+    /// Tokens of each sequence's prompt [default: 512, fewer in a model of a shorter context].
+    #[arg(short, long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    pub prompt: Option<u32>,
     /// Context of each sequence to allocate, tokens [default: the model's, at most 8192].
     #[arg(short, long = "ctx", value_name = "TOKENS")]
     pub ctx: Option<usize>,

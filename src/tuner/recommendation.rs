@@ -87,7 +87,8 @@ impl Recommendation {
 
     /// Expected ratio of rates at a rate of `now`; older recordings tell the rate alone.
     pub fn ratio(&self, now: Option<f64>) -> Option<f64> {
-        let of_rate = || Some(self.expected_tok_s? / now.filter(|n| *n > 0.0)?);
+        let rate = self.expected.map(|i| i.mid).or(self.expected_tok_s);
+        let of_rate = || Some(rate? / now.filter(|n| *n > 0.0)?);
         self.gain.map(|g| g.mid).or_else(of_rate)
     }
 

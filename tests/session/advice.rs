@@ -460,8 +460,44 @@ fn the_bandit_turns_over_only_within_its_bound() {
         .and_then(|t| t.bandit.clone())
         .expect("on");
     assert!(frame.arms.iter().any(|a| a.tokens > 0));
-    apply(&mut s, THREADS);
-    assert!(s.snapshot().message.is_some_and(|m| m.is_error));
+    // What is kept of one set of kernels is not to be mixed up with another.
+    for command in [
+        Command::Apply(THREADS.into()),
+        Command::TryAll,
+        Command::Undo,
+    ] {
+        obey(&mut s, command);
+        assert!(error_of(&s.snapshot()).contains("bandit"));
+    }
+    assert!(!s.is_racing());
     obey(&mut s, Command::Bandit(false));
     assert!(s.snapshot().tuner.is_none_or(|t| t.bandit.is_none()));
+}
+
+#[test]
+fn a_run_that_is_too_short_to_measure_in_says_so() {
+    let mut o = options("The capital of France is");
+    o.clock = Clock::calibrated();
+    o.max_tokens = Some(3);
+    o.tuner = Some(TunerOptions::default());
+    let mut s = session(demo(), o);
+    finish(&mut s);
+    s.await_tuner();
+    let before = s.setup();
+    let offered = s.snapshot().recommendations;
+    if !offered.iter().any(|r| r.is_for_all() && !r.of_prompts) {
+        println!("skipped: nothing to try here");
+        return;
+    }
+    obey(&mut s, Command::TryAll);
+    for _ in 0..5000 {
+        if !s.is_racing() {
+            break;
+        }
+        s.tick();
+    }
+    assert!(!s.is_racing(), "it ends");
+    let said = s.message().cloned().expect("a result");
+    assert!(said.text.contains("too short"), "{said:?}");
+    assert_eq!(s.setup(), before);
 }

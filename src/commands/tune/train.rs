@@ -192,6 +192,14 @@ fn judged(what: &str, judged: &Judged, out: &mut impl Write) -> anyhow::Result<(
             figures.undecided
         )?;
     }
+    if let Some((accuracy, lost)) = figures.commonest {
+        writeln!(
+            out,
+            "  the commonest named every time: accuracy {:.1}%, time lost {:.2}%",
+            accuracy * 100.0,
+            lost * 100.0
+        )?;
+    }
     let percent = |v: Option<f64>| v.map_or_else(|| "-".into(), |v| format!("{:.1}%", v * 100.0));
     for (name, class) in figures.classes.iter().zip(&r.classes) {
         writeln!(

@@ -49,7 +49,7 @@ fn f062_and_f067_what_the_tuner_says_is_on_the_dashboard_and_can_be_acted_on() {
             "168.0",
             "151.0–180.0",
             "+20.3%",
-            "memory (89% sure)",
+            "limited by memory, 72% of a token, as the model says (89% sure)",
             "threads 1 → 2",
             "412 runs of this machine",
             "other programs lose the CPUs it takes",

@@ -46,6 +46,10 @@ impl Default for ForestOptions {
     }
 }
 
+/// The rarer of yes and no is weighted by how many times as many rows the other has, to this power, as in
+/// [`super::logistic`]: at 1 rare kernels are said too often.
+const BALANCE: f32 = 0.4;
+
 /// A row to learn from.
 #[derive(Debug, Clone, Copy)]
 pub struct Example<'a> {
@@ -192,7 +196,7 @@ fn grow_linfa(
         .map_err(|e| ClassifierError::Training(e.to_string()))
 }
 
-/// A decision tree of at most this depth whose rows are weighted so that yes and no count the same.
+/// A decision tree of at most this depth whose rarer answer has more weight.
 struct Weighted(usize);
 
 impl Fit<Array2<f32>, Array1<bool>, linfa::Error> for Weighted {
@@ -207,7 +211,11 @@ impl Fit<Array2<f32>, Array1<bool>, linfa::Error> for Weighted {
         // No weight is below 1, so that a single row may still be a leaf. The odd part keeps leaves from ties, which linfa
         // breaks by chance.
         let (rare, common) = (yes.min(n - yes), yes.max(n - yes));
-        let boost = if rare > 0.0 { common / rare } else { 1.0 } * 1.000_737;
+        let boost = if rare > 0.0 {
+            (common / rare).powf(BALANCE)
+        } else {
+            1.0
+        } * 1.000_737;
         let weight = |y: &bool| if (*y) == (yes <= n - yes) { boost } else { 1.0 };
         let weights = rows.targets.map(weight);
         let rows = Dataset::new(rows.records.clone(), rows.targets.clone()).with_weights(weights);

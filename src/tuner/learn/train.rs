@@ -89,6 +89,8 @@ pub struct Figures {
     pub regret: Option<f64>,
     /// Rows that were left out for being undecided.
     pub undecided: usize,
+    /// The baseline: the commonest class for every row, its accuracy and the time lost by it.
+    pub commonest: Option<(f64, f64)>,
 }
 
 /// A model with what it showed.
@@ -202,7 +204,9 @@ fn train_kernels(runs: &[&Run], options: &BrickOptions) -> (Option<KernelForest>
             let decided: Vec<&KernelGroup> = groups.iter().filter(|g| g.decided()).collect();
             let regret = regret(&decided, &examples.classes, &grown.held_out);
             let undecided = groups.len() - decided.len();
-            let figures = figures(&examples, &grown.held_out, Some(regret), undecided);
+            let commonest = commonest(&decided, &examples, &grown.held_out);
+            let lost = Some((regret, commonest));
+            let figures = figures(&examples, &grown.held_out, lost, undecided);
             (Some(grown.forest), figures)
         }
         Err(e) => (None, why_not(&e)),
@@ -236,7 +240,7 @@ fn train_novelty(runs: &[&Run]) -> Option<Novelty> {
 fn figures(
     examples: &Examples,
     held_out: &[Scored],
-    regret: Option<f64>,
+    lost: Option<(f64, (f64, f64))>,
     undecided: usize,
 ) -> Judged {
     if held_out.is_empty() {
@@ -245,9 +249,26 @@ fn figures(
     Judged::Figures(Figures {
         classes: examples.classes.clone(),
         report: metrics::report(held_out, examples.classes.len()),
-        regret,
+        regret: lost.map(|l| l.0),
         undecided,
+        commonest: lost.map(|l| l.1),
     })
+}
+
+/// What naming the commonest class every time comes to: accuracy, and time lost.
+fn commonest(groups: &[&KernelGroup], examples: &Examples, held_out: &[Scored]) -> (f64, f64) {
+    let counts = examples.counts();
+    let most = (0..counts.len()).max_by_key(|c| counts[*c]).unwrap_or(0);
+    let mut certain = vec![0.0; counts.len()];
+    certain.iter_mut().skip(most).take(1).for_each(|p| *p = 1.0);
+    let named = |s: &Scored| Scored {
+        probabilities: certain.clone(),
+        ..s.clone()
+    };
+    let named: Vec<Scored> = held_out.iter().map(named).collect();
+    let right = named.iter().filter(|s| s.class == most).count();
+    let accuracy = right as f64 / named.len().max(1) as f64;
+    (accuracy, regret(groups, &examples.classes, &named))
 }
 
 /// Time lost by running the likeliest kernel, or the next likely one that was measured, instead of the fastest.

@@ -10,7 +10,7 @@ pub const MAX_TEXT: usize = 4096;
 /// Most settings of a run.
 pub const MAX_SETTINGS: usize = 256;
 /// Times that a run may have, seconds since 1970: others are of a clock that was not set, or in milliseconds.
-const TIMES: std::ops::Range<i64> = 946_684_800..4_102_444_800;
+const TIMES: std::ops::Range<i64> = 0..4_102_444_800;
 /// Columns of settings may be longer than names.
 const MAX_SETTINGS_TEXT: usize = 64 * 1024;
 
@@ -521,7 +521,7 @@ pub fn check(run: &Run) -> Result<(), RowError> {
     }
     if let Some(at) = run.unix_s.filter(|s| !TIMES.contains(s)) {
         let what =
-            format!("{at} is no time of a run: seconds since 1970, of the years 2000 to 2100");
+            format!("{at} is no time of a run: seconds since 1970, of the years 1970 to 2100");
         return Err(RowError::new("unix_s", what));
     }
     if run.trial.hardware.fingerprint.is_empty() {

@@ -315,7 +315,10 @@ pub fn tried_all(app: &App) -> Option<String> {
             RecommendationStatus::Open | RecommendationStatus::Measuring { .. }
         )
     };
-    if all.is_empty() || all.iter().any(|r| r.applicable && open(&r.status)) {
+    let is_left = |r: &crate::session::snapshot::Recommendation| {
+        r.is_for_all() || matches!(r.status, RecommendationStatus::Measuring { .. })
+    };
+    if all.is_empty() || all.iter().any(is_left) {
         return None;
     }
     let kept = |r: &&crate::session::snapshot::Recommendation| {
