@@ -146,7 +146,15 @@ fn recipes_are_planned_and_their_mistakes_named() {
 
 #[test]
 fn the_oracle_refuses_a_context_that_is_too_short() {
-    let done = cbtop(&["oracle", "--hardware", "rtx4090", "--ctx", "100"]);
+    let done = cbtop(&[
+        "oracle",
+        "--hardware",
+        "rtx4090",
+        "-p",
+        "512",
+        "--ctx",
+        "100",
+    ]);
     assert_eq!(done.status.code(), Some(2));
     let error = text(&done.stderr);
     assert!(

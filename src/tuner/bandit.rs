@@ -9,6 +9,8 @@ use super::recommendation::{BanditArm, BanditFrame};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+/// A longer time is no token's: the clock was set, or the machine slept. A day, microseconds.
+const LONGEST_US: f64 = 86_400e6;
 /// Time exploring may lose, as a share of the time of the tokens.
 pub const BOUND: f64 = 0.01;
 /// An arm that has not run is taken to be at most this many times slower than the best.
@@ -93,7 +95,7 @@ impl Bandit {
         let Some(at) = self.arms.iter().position(|a| a.name == arm) else {
             return;
         };
-        if !(us.is_finite() && us > 0.0) {
+        if !(us > 0.0 && us < LONGEST_US) {
             return;
         }
         let leader = self.leader();

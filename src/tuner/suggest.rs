@@ -261,11 +261,11 @@ fn advice(
             "Measured on this machine: {what} at x{:.2} of the rate",
             m.mid
         ),
-        (None, Some(p)) if p.mid > WORTHWHILE => {
+        (None, Some(p)) if p.mid > WORTHWHILE && p.low > 1.0 => {
             format!("Predicted: {what} at x{:.2} of the rate", p.mid)
         }
         (None, Some(p)) => format!(
-            "Not measured on this machine yet; predicted: {what} at x{:.2} of the rate, too little to tell",
+            "Not measured on this machine yet; predicted: {what} at x{:.2} of the rate, no more than such predictions are off by",
             p.mid
         ),
         (None, None) => "Not measured on this machine yet, and no model knows".into(),
@@ -344,7 +344,8 @@ pub fn left_alone(change: &[Setting], explicit: &BTreeSet<&'static str>) -> Opti
 }
 
 /// The rate to expect at a rate of `now` with the most promising change of every knob that trying all would try, as if they
-/// were independent. `None` where none promises anything.
+/// were independent. `None` where none promises anything: a prediction whose interval holds 1 promises nothing, for where it
+/// was followed on held-out models it lost to the settings that the engine has by itself (F280).
 pub fn with_all(open: &[Recommendation], now: Option<f64>) -> Option<Interval> {
     let rate = now.filter(|n| *n > 0.0)?;
     let mut promising: Vec<(&Recommendation, Interval)> = open
@@ -359,7 +360,7 @@ pub fn with_all(open: &[Recommendation], now: Option<f64>) -> Option<Interval> {
             };
             Some((r, r.gain.unwrap_or(point)))
         })
-        .filter(|(_, gain)| gain.mid > WORTHWHILE && gain.low > 0.0 && gain.high.is_finite())
+        .filter(|(_, gain)| gain.mid > WORTHWHILE && gain.low > 1.0 && gain.high.is_finite())
         .collect();
     promising.sort_by(|a, b| b.1.mid.total_cmp(&a.1.mid));
     let mut turned: BTreeSet<&str> = BTreeSet::new();
@@ -382,10 +383,14 @@ pub fn with_all(open: &[Recommendation], now: Option<f64>) -> Option<Interval> {
 
 /// What the open suggestions promise, in a sentence; that nothing helps where there are none.
 pub fn verdict(open: &[Recommendation], tok_s: Option<f64>) -> String {
+    let sure = |r: &Recommendation| match r.gain {
+        Some(gain) if gain.low <= 1.0 => 1.0,
+        _ => r.ratio(tok_s).unwrap_or(1.0),
+    };
     let ratios: Vec<f64> = open
         .iter()
         .filter(|r| r.applicable && r.status == RecommendationStatus::Open)
-        .map(|r| r.ratio(tok_s).unwrap_or(1.0))
+        .map(sure)
         .collect();
     let (n, best) = (ratios.len(), ratios.iter().copied().fold(0.0, f64::max));
     let gain = format!("{:.0}%", (WORTHWHILE - 1.0) * 100.0);
@@ -399,7 +404,7 @@ pub fn verdict(open: &[Recommendation], tok_s: Option<f64>) -> String {
             (best - 1.0) * 100.0
         ),
         _ => format!(
-            "No change is expected to bring more than {gain}; {} not measured here yet could",
+            "No change is sure to bring more than {gain}; {} not measured here yet could",
             times(n, "change")
         ),
     }

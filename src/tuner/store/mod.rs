@@ -83,6 +83,9 @@ pub enum StoreError {
     },
 }
 
+/// The smallest page of a database, bytes.
+const LEAST_PAGE: u64 = 512;
+
 /// Runs in a file.
 #[derive(Debug)]
 pub struct Store {
@@ -104,6 +107,13 @@ impl Store {
         // An absolute name, because SQLite gives names such as ":memory:" another meaning.
         let absolute = std::path::absolute(path).map_err(io)?;
         match std::fs::metadata(&absolute) {
+            // SQLite takes what is shorter than a page for an empty database, and would write over it.
+            Ok(m) if m.is_file() && (1..LEAST_PAGE).contains(&m.len()) => {
+                return Err(StoreError::Foreign {
+                    path: absolute,
+                    what: "it is too short to be a database".into(),
+                });
+            }
             Ok(m) if m.is_file() => {}
             Ok(_) => {
                 return Err(StoreError::Foreign {

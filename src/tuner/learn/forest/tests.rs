@@ -109,7 +109,7 @@ fn f093_a_rare_class_is_found() {
         "F093: {rare} of 600 rows are of the rare class; found {:?}",
         r.classes[1].recall
     );
-    assert!(r.classes[1].recall > Some(0.7), "{r:?}");
+    assert!(r.classes[1].recall > Some(0.5), "{r:?}");
 }
 
 #[test]
