@@ -12,6 +12,10 @@ use std::time::Duration;
 
 /// Settings drawn at random for each model.
 const MIXTURES: usize = 12;
+/// A trial that is foretold to take longer for one repetition is left out: half a minute is for many of them, seconds.
+const LONGEST: f64 = 0.15;
+/// How many times as fast a context is read as tokens are generated, roughly.
+const READING: f64 = 8.0;
 /// Fewer runs are not split into those that are learned from and those that are held out.
 const LEAST_RUNS: usize = 12;
 
@@ -58,6 +62,7 @@ pub fn calibrate(
 ) -> Result<Calibration, String> {
     let share = time / u32::try_from(subjects.len()).unwrap_or(u32::MAX).max(1);
     let mut kept = Kept {
+        before,
         runs: Vec::new(),
         watcher,
     };
@@ -132,6 +137,7 @@ fn mean(errors: &[f64]) -> f64 {
 
 /// Keeps the runs beside whoever watches. Nothing is known before: a calibration measures the machine as it is now.
 struct Kept<'a> {
+    before: &'a BrickTuner,
     runs: Vec<Run>,
     watcher: &'a mut dyn Watcher,
 }
@@ -139,6 +145,14 @@ struct Kept<'a> {
 impl Watcher for Kept<'_> {
     fn knows(&mut self, key: &str) -> Result<bool, String> {
         Ok(self.runs.iter().any(|r| r.trial.key() == key))
+    }
+
+    fn is_too_slow(&self, trial: &Trial) -> bool {
+        let t = &trial.test;
+        let tokens = f64::from(t.prompt + t.generated) * f64::from(t.batch.max(1));
+        let read = f64::from(t.depth) * f64::from(t.batch.max(1)) / READING;
+        let rate = self.before.rate(trial);
+        rate.is_some_and(|r| (tokens + read) / r > LONGEST)
     }
 
     fn keep(&mut self, run: &Run) -> Result<(), String> {

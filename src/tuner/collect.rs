@@ -56,6 +56,10 @@ pub struct Sweep {
 pub trait Watcher {
     /// Whether a trial has been run before and is to be left out.
     fn knows(&mut self, key: &str) -> Result<bool, String>;
+    /// Whether a trial is to be left out as too slow without a try.
+    fn is_too_slow(&self, _: &Trial) -> bool {
+        false
+    }
     /// A run to keep.
     fn keep(&mut self, run: &Run) -> Result<(), String>;
     /// How far it is.
@@ -116,6 +120,8 @@ pub fn collect(
             progress.now = format!("{} {} {}", trial.model.name, trial.model.quant, trial.test);
             if watcher.knows(&trial.key())? {
                 known += 1;
+            } else if watcher.is_too_slow(trial) {
+                progress.slow += 1;
             } else {
                 let model = match loaded.take().filter(|(load, _)| *load == how.setup.load) {
                     Some((_, model)) => model,
