@@ -29,6 +29,10 @@ pub fn run(args: &CalibrateArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
             anyhow!("no folder for the model: HOME is not set; name a file with --out")
         })?,
     };
+    if args.out.is_some() && target.exists() {
+        BrickTuner::load(&target)
+            .context("reading the model that would be replaced; name another file with --out")?;
+    }
     let mut subjects = subjects(&args.models)?;
     let mut keeper = Keeper {
         store: open_store(args.store.as_deref())?,

@@ -33,7 +33,7 @@ const MODELLED_GBPS: f64 = 10.0;
 /// Opens the dashboard or prints its headless form.
 pub fn run(args: &DashboardArgs, advice: &AdviceArgs) -> anyhow::Result<ExitCode> {
     check_terminal(args.frame.headless)?;
-    recommend::check(advice, args.frame.format)?;
+    recommend::check(advice, &args.tuner, args.frame.format, args.deterministic)?;
     if let Some(Err(e)) = statements(args).map(|s| lang::parse(s).map_err(|e| e.render(s))) {
         // Several lines, all of the program's own making: `main` would put them into one.
         let _ = writeln!(std::io::stderr(), "cbtop: --trace: {e}");

@@ -2,7 +2,7 @@
 
 use super::printable;
 use crate::cli::{AdviceArgs, Format, TunerArgs};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use cbtop::headless::recommend::{RecommendReport, outcome};
 use cbtop::session::Session;
 use cbtop::session::snapshot::{Command, Recommendation, RecommendationStatus, RunState};
@@ -10,6 +10,7 @@ use cbtop::session::tuner::TunerOptions;
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
 use cbtop::tuner::profile::{self, Profile};
 use cbtop::tuner::store::Store;
+use cbtop::tuner::telemetry;
 use std::io::Write;
 
 /// What the tuner of a session works with.
@@ -26,12 +27,23 @@ pub fn tuner(args: &TunerArgs) -> TunerOptions {
 }
 
 /// Refuses flags that do not go together and a profile that could not be saved, before a model is loaded for nothing.
-pub fn check(args: &AdviceArgs, format: Format) -> anyhow::Result<()> {
+pub fn check(
+    args: &AdviceArgs,
+    tuner: &TunerArgs,
+    format: Format,
+    modelled: bool,
+) -> anyhow::Result<()> {
     let given = args.apply || args.save.is_some();
     if given && !matches!(format, Format::Text | Format::Json) {
         bail!("--apply and --save print recommendations: as --format text or json");
     }
+    if modelled && args.save.is_some() {
+        bail!("--deterministic runs a modelled machine: its settings are none to save");
+    }
     // Before everything is measured for nothing.
+    if let Some(path) = &tuner.telemetry {
+        telemetry::check(path).with_context(|| format!("--telemetry {}", path.display()))?;
+    }
     match &args.save {
         Some(path) => Ok(profile::check_target(path, args.force)?),
         None => Ok(()),

@@ -276,6 +276,9 @@ impl Session {
         {
             // Figures of another setup; the answer about this one is on its way.
             (frame.current_tok_s, frame.predicted) = (None, None);
+        } else if frame.current_tok_s.is_some() && race.is_none() {
+            // What gains are told of is the rate of this moment, as everywhere else.
+            frame.current_tok_s = self.rates.rates().decode_mean_tok_s.or(frame.current_tok_s);
         }
         if tuner.is_gone {
             frame
@@ -327,8 +330,11 @@ impl Session {
             counted,
             ..
         } = finished.outcome;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let unix_s = now.ok().and_then(|d| i64::try_from(d.as_secs()).ok());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        let unix_s = now.and_then(|d| i64::try_from(d.as_secs()).ok());
+        // The two sides of a comparison belong together, and several may end in one second.
+        let ms = now.map_or(0, |d| d.as_millis());
+        let source = format!("{}, comparison {ms}", super::GENERATOR);
         let test = match finished.prompt {
             Some(prompt) => Test {
                 prompt,
@@ -346,7 +352,7 @@ impl Session {
         let run = |setup: &Setup, tok_s: f64| Run {
             trial: tuner.trial(setup, test),
             origin: Origin::Feedback,
-            source: super::GENERATOR.into(),
+            source: source.clone(),
             unix_s,
             tok_s,
             stddev: None,

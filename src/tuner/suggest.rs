@@ -135,9 +135,9 @@ impl<'a> Past<'a> {
         });
         for run in of_model {
             let rest = run.trial.with(&[Setting::new(knob, "")]).key();
-            // Feedback is of one moment: the two sides belong together.
+            // The two sides of a comparison belong together, and no others: a machine is now fast, now slow.
             let moment = match run.origin {
-                Origin::Feedback => format!("{:?}", run.unix_s),
+                Origin::Feedback => run.source.clone(),
                 of => of.name().to_owned(),
             };
             alike

@@ -127,6 +127,21 @@ fn line(run: &Run) -> std::io::Result<Vec<u8>> {
     Ok(line)
 }
 
+/// Whether a file can be appended to, made if it is not there.
+///
+/// # Errors
+/// What is no file, or cannot be written.
+pub fn check(path: &Path) -> std::io::Result<()> {
+    if path.exists() && !path.is_file() {
+        return Err(std::io::Error::other("it is no file"));
+    }
+    File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map(drop)
+}
+
 /// Appends a run to a file that the user named, in one write.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ pub struct CollectArgs {
     #[arg(short, long = "model", value_name = "FILE|FOLDER", num_args = 1..)]
     pub models: Vec<PathBuf>,
     /// Settings drawn at random for each model, each run with every kernel set.
-    #[arg(long, value_name = "N", default_value_t = 12)]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = parse_mixtures)]
     pub mixtures: usize,
     /// Repetitions of a run.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100))]
@@ -28,4 +28,11 @@ pub struct CollectArgs {
     /// The run store [default: $CBTOP_RUNS, or cbtop/runs.sqlite in $XDG_DATA_HOME or ~/.local/share].
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
+}
+
+/// So many mixtures that a plan of them still fits into memory.
+fn parse_mixtures(s: &str) -> Result<usize, String> {
+    let most = 10_000;
+    let n = s.parse().ok().filter(|n| *n <= most);
+    n.ok_or_else(|| format!("'{s}' is no number of mixtures; give 0 to {most}"))
 }

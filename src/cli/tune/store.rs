@@ -38,6 +38,9 @@ pub struct ExportArgs {
     /// What is written [default: by the name: *.parquet, *.json and *.jsonl, else a data set].
     #[arg(long, value_enum)]
     pub format: Option<ExportFormat>,
+    /// Replace a file that is there.
+    #[arg(long)]
+    pub force: bool,
     /// Where they are kept.
     #[command(flatten)]
     pub store: StoreArgs,

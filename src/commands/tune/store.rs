@@ -53,7 +53,8 @@ pub fn import(args: &ImportArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
 
 /// Writes all runs of the store.
 pub fn export(args: &ExportArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let runs = open_existing(args.store.store.as_deref())?.runs()?;
+    let store = open_existing(args.store.store.as_deref())?;
+    let runs = store.runs()?;
     let to = args.out.as_path();
     if to.as_os_str() == "-" {
         if args.format.is_some_and(|f| f != ExportFormat::Json) {
@@ -67,7 +68,20 @@ pub fn export(args: &ExportArgs, out: &mut impl Write) -> anyhow::Result<ExitCod
         _ if json::is_json(to) => ExportFormat::Json,
         _ => ExportFormat::Dataset,
     };
-    match args.format.unwrap_or(by_name) {
+    let format = args.format.unwrap_or(by_name);
+    if to.is_file() && format != ExportFormat::Dataset {
+        let whole = |path: &Path| path.canonicalize().ok();
+        if whole(to).is_some() && whole(to) == whole(store.path()) {
+            bail!(
+                "{}: is the store that is read; name another file",
+                to.display()
+            );
+        }
+        if !args.force {
+            bail!("{}: is there already; --force replaces it", to.display());
+        }
+    }
+    match format {
         ExportFormat::Parquet => parquet::write(to, &runs)?,
         ExportFormat::Json => json::write(to, &runs)?,
         ExportFormat::Dataset => dataset::write(to, &runs)?,

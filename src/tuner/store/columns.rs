@@ -5,6 +5,8 @@ use crate::tuner::run::{Hardware, MachineKind, ModelShape, Origin, Run, Test, Ti
 use serde::de::{MapAccess, Visitor};
 use std::fmt;
 
+/// More is no rate, no number of parameters and no bytes of any machine or model.
+const MOST_AMOUNT: f64 = 1e16;
 /// Longest text of a column, bytes.
 pub const MAX_TEXT: usize = 4096;
 /// Most settings of a run.
@@ -498,12 +500,21 @@ pub fn check(run: &Run) -> Result<(), RowError> {
                     return Err(RowError::new(column.name, too_long(text.len(), limit)));
                 }
             }
-            Cell::Real(x) if !x.is_finite() || x < 0.0 => {
-                let what = format!("{x} is no amount");
+            Cell::Real(x) if !(0.0..=MOST_AMOUNT).contains(&x) => {
+                let what = format!("{x:e} is no amount");
                 return Err(RowError::new(column.name, what));
             }
             _ => {}
         }
+    }
+    let shares = run.shares.map_or(0.0, |s| {
+        s.memory + s.compute + s.launch + s.attention + s.unknown
+    });
+    if shares > 1.01 {
+        return Err(RowError::new(
+            "share_memory",
+            "the shares are of one whole, and sum to more",
+        ));
     }
     let more_than_zero = [
         ("tok_s", run.tok_s > 0.0),

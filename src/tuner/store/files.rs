@@ -63,6 +63,10 @@ pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
+    // A pipe or a device would be replaced by a file.
+    if path.exists() && !path.is_file() {
+        return Err(std::io::Error::other("it is no file"));
+    }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -56,12 +56,7 @@ fn some_text() -> impl Strategy<Value = String> {
 }
 
 fn amount() -> impl Strategy<Value = f64> {
-    prop_oneof![
-        Just(0.0),
-        0.0..1e18,
-        Just(f64::MIN_POSITIVE),
-        Just(f64::MAX)
-    ]
+    prop_oneof![Just(0.0), 0.0..1e16, Just(f64::MIN_POSITIVE), Just(1e16)]
 }
 
 fn maybe<T: std::fmt::Debug + Clone + 'static>(
@@ -129,7 +124,7 @@ fn settings() -> impl Strategy<Value = Vec<Setting>> {
 }
 
 fn shares() -> impl Strategy<Value = TimeShares> {
-    let part = || prop_oneof![Just(0.0), 0.0..1.0f64];
+    let part = || prop_oneof![Just(0.0), 0.0..0.2f64];
     (part(), part(), part(), part(), part()).prop_map(|s| TimeShares {
         memory: s.0,
         compute: s.1,

@@ -79,7 +79,7 @@ impl Scene {
         Run {
             trial: setting.map_or(trial.clone(), |s| trial.with(&[s])),
             origin,
-            source: "test".into(),
+            source: format!("comparison {at}"),
             unix_s: Some(at),
             tok_s,
             stddev: None,
