@@ -140,7 +140,7 @@ pub fn any_run() -> impl Strategy<Value = Run> {
     let trial = (hardware(), model(), some_text(), test, settings());
     let origin = proptest::sample::select(Origin::ALL.to_vec());
     let from = (origin, some_text(), maybe(946_684_800..4_102_444_800_i64));
-    let rate = (1e-300..1e300f64, maybe(amount()), 1..=u32::MAX);
+    let rate = (1e-300..1e16f64, maybe(amount()), 1..=u32::MAX);
     let protocol = (maybe(any::<bool>()), maybe(amount()), maybe(shares()));
     (trial, from, rate, protocol).prop_map(|(trial, from, rate, protocol)| Run {
         trial: Trial {
