@@ -227,9 +227,12 @@ fn throughput(rows: &[Row]) -> Measure {
     }
 }
 
+/// What profiles have in common but for their kernels, the first of them, and the rate of every kernel set.
+type Group<'a> = (String, &'a Profiled<'a>, Vec<(&'a str, f64)>);
+
 /// The fastest kernel set of every group of profiles alike but for it, against the one recommended.
 fn kernels(profiles: &[Profiled<'_>], predict: Predict<'_>) -> Measure {
-    let mut groups: Vec<(String, &Profiled<'_>, Vec<(&str, f64)>)> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     for p in profiles {
         let key = p.but_for_kernels();
         let at = groups.iter().position(|g| g.0 == key).unwrap_or_else(|| {

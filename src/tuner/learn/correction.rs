@@ -216,9 +216,7 @@ fn held_out(rows: &[Residual], freedom: Freedom) -> Option<Vec<f64>> {
     for f in 0..folds {
         let held = |(at, r): &(usize, &Residual)| place(*at, r) == f;
         let rest = rows.iter().enumerate().filter(|r| !held(r)).map(|(_, r)| r);
-        if rest.clone().next().is_none() {
-            return None;
-        }
+        rest.clone().next()?;
         let weights = solve(rest, freedom)?;
         let out = rows.iter().enumerate().filter(held);
         errors.extend(out.map(|(_, r)| r.log_ratio - f64::from(apply(&weights, &r.x, r.decode))));
@@ -302,7 +300,8 @@ mod tests {
                 .map(|(i, (x, decode, log_ratio))| Residual { x: vec![x], decode, log_ratio, group: i as u64 })
                 .collect();
             if let Some((c, _)) = Correction::fit("m", &rows) {
-                prop_assert!(!(c.log_ratio(&[x], true).abs() > 3.0));
+                let ratio = c.log_ratio(&[x], true).abs();
+                prop_assert!(ratio.is_nan() || ratio <= 3.0);
             }
         }
     }

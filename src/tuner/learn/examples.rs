@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn f008_classes_of_bottlenecks_are_counted_as_measured() {
-        let mut runs = vec![run(1, "avx2", "none", 10.0), run(2, "avx2", "none", 10.0)];
+        let mut runs = [run(1, "avx2", "none", 10.0), run(2, "avx2", "none", 10.0)];
         runs[0].shares = Some(TimeShares {
             memory: 0.9,
             launch: 0.1,

@@ -194,7 +194,8 @@ fn what_is_kept_comes_back() {
 fn runs_that_are_none_are_refused_and_nothing_of_their_batch_is_kept() {
     let dir = tempfile::tempdir().expect("folder");
     let mut store = open(&dir);
-    let wrong: [(&str, fn(&mut Run)); 7] = [
+    type Break = fn(&mut Run);
+    let wrong: [(&str, Break); 7] = [
         ("tok_s", |r| r.tok_s = f64::NAN),
         ("tok_s", |r| r.tok_s = 0.0),
         ("stddev", |r| r.stddev = Some(f64::INFINITY)),

@@ -17,7 +17,7 @@ pub fn formula_run(n: u32) -> Run {
     let threads = 1 + n % 4;
     let kernels = ["avx2", "avx512"][(n / 4 % 2) as usize];
     let layers = 8 + n / 8 % 5 * 4;
-    let decode = n % 3 > 0;
+    let decode = !n.is_multiple_of(3);
     // The second set is faster for large models alone.
     let faster = if (kernels == "avx512") == (layers > 16) {
         1.2
