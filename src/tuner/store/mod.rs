@@ -61,7 +61,7 @@ pub enum StoreError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// What is wrong.
         what: String,
     },
     /// Others write all the time.
@@ -262,7 +262,11 @@ impl Store {
                 let value = row.get_ref(i).map_err(|e| self.sql(e))?;
                 cells.push(cell(value, column.kind));
             }
-            runs.push(columns::run(cells)?);
+            // Rows are checked before they are kept.
+            runs.push(columns::run(cells).map_err(|e| StoreError::Damaged {
+                path: self.path.clone(),
+                what: e.to_string(),
+            })?);
         }
         Ok(runs)
     }
