@@ -35,6 +35,8 @@ const BACKEND: &str = "cbtop cpu";
 const GENERATED: u32 = 64;
 /// Least time between two questions while nothing but figures changes.
 const ASK_EVERY: Duration = Duration::from_secs(2);
+/// Results whose interval is wider than this on either side, in logarithms, say nothing.
+const MOST_HALF_WIDTH: f64 = 0.15;
 /// Longest wait for an answer where one was asked to wait for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -321,9 +323,13 @@ impl Session {
         }
     }
 
-    /// Has a measured change kept for the future.
+    /// Has a measured change kept for the future. What the machine was too busy to tell is forgotten: it would hide the
+    /// change from the next session.
     pub(super) fn keep_feedback(&self, finished: Finished) {
         let Some(tuner) = &self.tuner else { return };
+        if finished.outcome.half_width() > MOST_HALF_WIDTH {
+            return;
+        }
         let Outcome {
             before_tok_s,
             after_tok_s,

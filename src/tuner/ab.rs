@@ -269,6 +269,11 @@ impl Outcome {
         (ratio - end).abs() / ratio
     }
 
+    /// Half the width of the interval, in logarithms.
+    pub fn half_width(&self) -> f64 {
+        (self.high / self.low).ln() / 2.0
+    }
+
     /// Whether the interval leaves out 1.
     pub fn significant(&self) -> bool {
         self.low > 1.0 || self.high < 1.0

