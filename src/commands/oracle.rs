@@ -12,6 +12,7 @@ use cbtop::engine::{KvType, SyncMode};
 use cbtop::model::Model;
 use cbtop::profiler::os;
 use cbtop::session::{Loaded, Source};
+use cbtop::tuner::collect::BACKEND;
 use cbtop::tuner::describe::{around, matrix_types, model_shape};
 use cbtop::tuner::hardware;
 use cbtop::tuner::learn::brick_tuner::BrickTuner;
@@ -149,7 +150,7 @@ fn lengths(args: &OracleArgs, usual: usize, model: usize) -> anyhow::Result<(u32
 fn base(loaded: &Loaded, setup: &Setup, hardware: Hardware, here: bool) -> Trial {
     let name = loaded.name();
     let backend = match hardware.kind {
-        _ if here => "cbtop cpu",
+        _ if here => BACKEND,
         MachineKind::Cpu => "llama.cpp CPU",
         MachineKind::Apple => "llama.cpp Metal",
         // The table's cards without a count of multiprocessors are not NVIDIA's.

@@ -11,6 +11,7 @@ use crate::engine::knobs::Setup;
 use crate::gguf::GgmlType;
 use crate::model::Model;
 use crate::tuner::ab::Outcome;
+use crate::tuner::collect::BACKEND;
 use crate::tuner::describe;
 use crate::tuner::fingerprint::this_machine;
 use crate::tuner::learn::logistic;
@@ -29,8 +30,6 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Program and backend, as in runs.
-const BACKEND: &str = "cbtop cpu";
 /// Tokens of a test of generation that stands for a running session.
 const GENERATED: u32 = 64;
 /// Least time between two questions while nothing but figures changes.
@@ -132,17 +131,27 @@ impl Tuner {
         Some(latest.suggestions.clone())
     }
 
+    fn take(&mut self, answer: Answer) {
+        self.waiting = false;
+        self.latest = Some(answer);
+    }
+
     fn collect(&mut self) {
-        loop {
+        let end = loop {
             match self.answers.try_recv() {
-                Ok(answer) => self.latest = Some(answer),
-                Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => self.is_gone = true,
+                Ok(answer) => self.take(answer),
+                Err(end) => break end,
             }
-            self.waiting = false;
-            if self.is_gone {
-                return;
-            }
+        };
+        if end == TryRecvError::Disconnected {
+            (self.is_gone, self.waiting) = (true, false);
+        }
+    }
+
+    /// Waits for an answer, for a time.
+    fn wait(&mut self) {
+        if let Ok(answer) = self.answers.recv_timeout(PATIENCE) {
+            self.take(answer);
         }
     }
 
@@ -225,24 +234,9 @@ impl Session {
         let depth = self.engine.past() as u32;
         let prompt = self.prompt_ids.len() as u32;
         let Some(tuner) = &mut self.tuner else { return };
-        let decode = tuner.trial(
-            &setup,
-            Test {
-                prompt: 0,
-                generated: GENERATED,
-                depth: depth.saturating_sub(GENERATED / 2),
-                batch: 1,
-            },
-        );
-        let prefill = tuner.trial(
-            &setup,
-            Test {
-                prompt: prompt.max(1),
-                generated: 0,
-                depth: 0,
-                batch: 1,
-            },
-        );
+        let depth = depth.saturating_sub(GENERATED / 2);
+        let decode = tuner.trial(&setup, Test::of_generation(GENERATED, depth));
+        let prefill = tuner.trial(&setup, Test::of_prompt(prompt.max(1)));
         tuner.ask(Question {
             decode,
             prefill,
@@ -291,9 +285,8 @@ impl Session {
         frame.race = race.as_ref().map(super::race::Race::frame);
         frame.bandit = bandit.as_ref().map(super::bandit::KernelBandit::frame);
         if tuner.latest.is_some() && race.is_none() {
-            let open: Vec<_> = self.recommendations().cloned().collect();
-            frame.with_changes = suggest::with_all(&open, frame.current_tok_s);
-            frame.says = suggest::verdict(&open, frame.current_tok_s);
+            frame.with_changes = suggest::with_all(self.recommendations(), frame.current_tok_s);
+            frame.says = suggest::verdict(self.recommendations(), frame.current_tok_s);
         }
         Some(Arc::new(frame))
     }
@@ -302,24 +295,16 @@ impl Session {
     pub fn await_tuner(&mut self) {
         let setup = self.setup();
         let tok_s = self.rates.rates().decode_mean_tok_s;
-        if self.tuner.is_none() || tok_s.is_none() {
+        let Some(tuner) = self.tuner.as_mut().filter(|_| tok_s.is_some()) else {
             return;
-        }
-        if let Some(tuner) = &mut self.tuner
-            && tuner.waiting
-        {
+        };
+        if tuner.waiting {
             // An older question: its answer is not that of this moment.
-            if let Ok(answer) = tuner.answers.recv_timeout(PATIENCE) {
-                tuner.waiting = false;
-                tuner.latest = Some(answer);
-            }
+            tuner.wait();
         }
         self.put_question(setup, tok_s);
-        if let Some(tuner) = &mut self.tuner
-            && let Ok(answer) = tuner.answers.recv_timeout(PATIENCE)
-        {
-            tuner.waiting = false;
-            tuner.latest = Some(answer);
+        if let Some(tuner) = &mut self.tuner {
+            tuner.wait();
         }
     }
 
@@ -342,18 +327,8 @@ impl Session {
         let ms = now.map_or(0, |d| d.as_millis());
         let source = format!("{}, comparison {ms}", super::GENERATOR);
         let test = match finished.prompt {
-            Some(prompt) => Test {
-                prompt,
-                generated: 0,
-                depth: 0,
-                batch: 1,
-            },
-            None => Test {
-                prompt: 0,
-                generated: counted as u32,
-                depth: finished.depth,
-                batch: 1,
-            },
+            Some(prompt) => Test::of_prompt(prompt),
+            None => Test::of_generation(counted as u32, finished.depth),
         };
         let run = |setup: &Setup, tok_s: f64| Run {
             trial: tuner.trial(setup, test),
@@ -377,15 +352,9 @@ impl Session {
 /// The class with most of the time.
 fn limit(shares: &TimeShares) -> Option<LimitFrame> {
     let at = logistic::label(shares)?;
-    let of = [
-        shares.memory,
-        shares.compute,
-        shares.launch,
-        shares.attention,
-    ];
     Some(LimitFrame {
         class: logistic::CLASSES[at].into(),
-        share: of[at],
+        share: shares.of_classes()[at],
     })
 }
 

@@ -113,6 +113,28 @@ pub struct Test {
 }
 
 impl Test {
+    /// Reading a prompt of so many tokens into an empty cache, one sequence.
+    pub fn of_prompt(prompt: u32) -> Self {
+        Self {
+            prompt,
+            generated: 0,
+            depth: 0,
+            batch: 1,
+        }
+    }
+
+    /// Generating so many tokens behind `depth` others, one sequence.
+    pub fn of_generation(generated: u32, depth: u32) -> Self {
+        Self {
+            prompt: 0,
+            generated,
+            depth,
+            batch: 1,
+        }
+    }
+}
+
+impl Test {
     /// Whether it is a test of generation.
     pub fn is_decode(&self) -> bool {
         self.generated > 0
@@ -272,6 +294,13 @@ pub struct TimeShares {
     pub attention: f64,
     /// Bricks of which it is not known.
     pub unknown: f64,
+}
+
+impl TimeShares {
+    /// Those of the classes a bottleneck may be of, in the order of [`CLASSES`](super::learn::logistic::CLASSES).
+    pub fn of_classes(&self) -> [f64; 4] {
+        [self.memory, self.compute, self.launch, self.attention]
+    }
 }
 
 /// A trial and what came out.

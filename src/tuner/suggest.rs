@@ -53,17 +53,34 @@ pub struct Grounds<'a> {
 
 /// Everything worth a try, that of most expected gain first; what is expected of each is the rate in `expected`.
 pub fn suggest(moment: &Moment, grounds: &Grounds) -> Vec<Advice> {
+    let of_model = |trial: &Trial| -> Vec<&Run> {
+        let alike = |r: &&Run| {
+            r.trial.test.is_decode() == trial.test.is_decode()
+                && r.trial.model.is_alike(&trial.model)
+        };
+        grounds.runs.iter().filter(alike).collect()
+    };
+    let decode = (moment.decode, of_model(moment.decode));
+    let prefill = (moment.prefill, of_model(moment.prefill));
     let mut found: Vec<Advice> = KNOBS
         .iter()
-        .flat_map(|k| of_knob(moment, grounds, k))
+        .flat_map(|k| match k.acts_on {
+            ActsOn::Prefill => of_knob(moment, grounds, k, &prefill),
+            ActsOn::Decode | ActsOn::Both => of_knob(moment, grounds, k, &decode),
+        })
         .collect();
     found.sort_by(by_worth(None));
     found.truncate(MOST);
     found
 }
 
-/// All values of a knob that are worth a try.
-fn of_knob(moment: &Moment, grounds: &Grounds, knob: &'static Knob) -> Vec<Advice> {
+/// All values of a knob that are worth a try, for a trial with the runs of its model.
+fn of_knob(
+    moment: &Moment,
+    grounds: &Grounds,
+    knob: &'static Knob,
+    (trial, of_model): &(&Trial, Vec<&Run>),
+) -> Vec<Advice> {
     let now = (knob.get)(moment.setup);
     let values = (knob.values)(moment.around).into_iter();
     let settings: Vec<Setting> = values
@@ -75,11 +92,7 @@ fn of_knob(moment: &Moment, grounds: &Grounds, knob: &'static Knob) -> Vec<Advic
     if settings.is_empty() {
         return Vec::new();
     }
-    let trial = match knob.acts_on {
-        ActsOn::Prefill => moment.prefill,
-        ActsOn::Decode | ActsOn::Both => moment.decode,
-    };
-    let past = Past::of(knob.name, trial, grounds.runs);
+    let past = Past::of(knob.name, of_model, grounds.runs);
     let of = |setting: Setting| {
         let known = past.known(&now, &setting.value);
         advice((moment, trial), grounds, &known, knob, setting)
@@ -127,13 +140,9 @@ struct Past<'a> {
 }
 
 impl<'a> Past<'a> {
-    fn of(knob: &'static str, trial: &Trial, runs: &'a [Run]) -> Self {
+    fn of(knob: &'static str, of_model: &[&'a Run], runs: &'a [Run]) -> Self {
         let mut alike: HashMap<String, Vec<&Run>> = HashMap::new();
-        let of_model = runs.iter().filter(|r| {
-            r.trial.test.is_decode() == trial.test.is_decode()
-                && r.trial.model.is_alike(&trial.model)
-        });
-        for run in of_model {
+        for run in of_model.iter().copied() {
             let rest = run.trial.with(&[Setting::new(knob, "")]).key();
             // The two sides of a comparison belong together, and no others: a machine is now fast, now slow.
             let moment = match run.origin {
@@ -346,10 +355,13 @@ pub fn left_alone(change: &[Setting], explicit: &BTreeSet<&'static str>) -> Opti
 /// The rate to expect at a rate of `now` with the most promising change of every knob that trying all would try, as if they
 /// were independent. `None` where none promises anything: a prediction whose interval holds 1 promises nothing, for where it
 /// was followed on held-out models it lost to the settings that the engine has by itself (F280).
-pub fn with_all(open: &[Recommendation], now: Option<f64>) -> Option<Interval> {
+pub fn with_all<'a>(
+    open: impl IntoIterator<Item = &'a Recommendation>,
+    now: Option<f64>,
+) -> Option<Interval> {
     let rate = now.filter(|n| *n > 0.0)?;
     let mut promising: Vec<(&Recommendation, Interval)> = open
-        .iter()
+        .into_iter()
         .filter(|r| r.is_for_all() && !r.of_prompts)
         .filter_map(|r| {
             let mid = r.ratio(now)?;
@@ -382,13 +394,16 @@ pub fn with_all(open: &[Recommendation], now: Option<f64>) -> Option<Interval> {
 }
 
 /// What the open suggestions promise, in a sentence; that nothing helps where there are none.
-pub fn verdict(open: &[Recommendation], tok_s: Option<f64>) -> String {
+pub fn verdict<'a>(
+    open: impl IntoIterator<Item = &'a Recommendation>,
+    tok_s: Option<f64>,
+) -> String {
     let sure = |r: &Recommendation| match r.gain {
         Some(gain) if gain.low <= 1.0 => 1.0,
         _ => r.ratio(tok_s).unwrap_or(1.0),
     };
     let ratios: Vec<f64> = open
-        .iter()
+        .into_iter()
         .filter(|r| r.applicable && r.status == RecommendationStatus::Open)
         .map(sure)
         .collect();

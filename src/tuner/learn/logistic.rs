@@ -31,12 +31,7 @@ const FOLDS: u64 = 5;
 
 /// The class of measured shares of time: the largest; `None` where most of the time is not known to be anything.
 pub fn label(shares: &TimeShares) -> Option<usize> {
-    let known = [
-        shares.memory,
-        shares.compute,
-        shares.launch,
-        shares.attention,
-    ];
+    let known = shares.of_classes();
     let sum: f64 = known.iter().sum();
     if !(sum.is_finite() && sum > shares.unknown) {
         return None;
